@@ -5,7 +5,7 @@ import { h, put } from "./dom.js";
 import * as format from "./format.js";
 import { ROUTE_OUTCOMES, lift, outcome, over, plus } from "./metrics.js";
 import { badge, card, choice, choose, facts, failed, meter, note, trouble } from "./parts.js";
-import { get as param, period, set } from "./state.js";
+import { get as param, set } from "./state.js";
 import { plainTable } from "./table.js";
 import { whatIf } from "./whatif.js";
 
@@ -25,7 +25,6 @@ export function start(root, context) {
       const status = await get("status", {}, context.signal);
       put(caches, Object.entries(status.caches || {}).map(([name, numbers]) => cacheCard(name, numbers, status)));
       if (Object.keys(status.caches || {}).length === 0) put(caches, note("No cache is configured."));
-      showVolumeNumbers(status.volumes || []);
       const now = JSON.stringify([Object.keys(status.caches || {}), (status.volumes || []).map((one) => one.name)]);
       if (now !== names) {
         names = now;
@@ -33,6 +32,7 @@ export function start(root, context) {
         showCharts(charts, context, Object.keys(status.caches || {}));
         showVolumes(volumes, context, status.volumes || []);
       }
+      showVolumeNumbers(status.volumes || []);
     } catch (error) {
       if (!context.signal.aborted) put(caches, failed(error));
     }
@@ -134,5 +134,4 @@ function showVolumes(box, context, volumes) {
       chart({ id: "v-shed", title: "Shed writes", note: "Records that were not written because the queue was full.", unit: "rate", series: [{ key: "shed", label: "shed", color: "error", of: (c) => c("shed") }] }),
       chart({ id: "v-amp", title: "Write amplification", note: "Bytes written for each byte of a record.", unit: "count", series: [{ key: "amp", label: "factor", color: "pass", of: amplification }] }),
       chart({ id: "v-wait", title: "Waiting to be written", unit: "bytes", series: [{ key: "queue", label: "in the queue", color: "miss", of: (c) => c("queue_bytes") }] })));
-  void period;
 }

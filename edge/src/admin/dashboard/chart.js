@@ -3,7 +3,7 @@
 /* global uPlot */
 
 import { color, h, put, say, text, uid } from "./dom.js";
-import { bytes, clock, moment, writers } from "./format.js";
+import { axisWriters, bytes, clock, moment, writers } from "./format.js";
 import { Legend } from "./legend.js";
 import { hidden, period, set } from "./state.js";
 
@@ -48,6 +48,9 @@ const seen = new IntersectionObserver((entries) => {
 const sizes = new ResizeObserver((entries) => {
   for (const { target } of entries) for (const chart of all) if (chart.plot === target) chart.resize();
 });
+
+/** Keeps every fifth power of two, so that a logarithmic axis of bytes stays readable. */
+const every32 = (_, splits) => splits.map((value) => (Math.round(Math.log2(value)) % 5 === 0 ? value : null));
 
 function axisTime(_, splits, __, ___, step) {
   let day = "";
@@ -237,10 +240,10 @@ export class Chart {
       pxAlign: 1,
       cursor: { sync: sync ? { key: "sluice", setSeries: false } : undefined, drag: { x: true, y: false, setScale: false }, points: { size: 7 }, y: false },
       select: { show: true },
-      scales: { x: { time: true }, y: this.options.log ? { distr: 3 } : { range: (_, low, high) => this.#range(low, high) } },
+      scales: { x: { time: true }, y: this.options.log ? { distr: 3, log: isBytes ? 2 : 10 } : { range: (_, low, high) => this.#range(low, high) } },
       axes: [
         { ...axis, values: axisTime, space: narrow ? 64 : 76, size: 26, grid: { show: false } },
-        { ...axis, size: narrow ? 52 : 62, gap: 4, space: 34, values: (_, splits) => splits.map((value) => (value === null ? "" : this.write(value))), ...(isBytes ? { incrs: BYTE_STEPS } : {}) },
+        { ...axis, size: narrow ? 58 : 70, gap: 4, space: 34, values: (_, splits) => splits.map((value) => (value === null ? "" : (axisWriters[this.options.unit] || this.write)(value))), ...(isBytes ? { incrs: BYTE_STEPS } : {}), ...(isBytes && this.options.log ? { filter: every32, grid: { ...axis.grid, filter: every32 } } : {}) },
       ],
       series: [{}, ...this.#series(there)],
       hooks: {

@@ -19,7 +19,7 @@ export function start(root, context) {
   const feed = context.feed({ scope: "edge", series: SERIES, streamed: true });
   const chart = (options) => context.chart({ feed, ...options });
   const [workers, process, failures, certificates] = [h("div"), h("div", { class: "card" }), h("div"), h("div", { class: "block" })];
-  put(root, h("h1", null, "Connections and TLS"), process,
+  put(root, h("h1", null, "Connections and TLS"), process, h("h2", { class: "hidden" }, "Charts"),
     h("div", { class: "grid three" },
       chart({ id: "k-open", title: "Open connections", unit: "count", stacked: true, series: [
         { key: "h2", label: "HTTP/2", color: "hit", of: (c) => c("http2_connections_now") }, { key: "h1", label: "HTTP/1", color: "collapsed", of: (c) => c("http1_connections_now") },
@@ -81,7 +81,7 @@ function workerLoop(box) {
     const rate = (i, name) => (seconds > 0 && before.list[i] ? Math.max(0, ((list[i][name] ?? 0) - (before.list[i][name] ?? 0)) / seconds) : null);
     const hasCpu = list.some((one) => one.cpu_ms !== undefined);
     const lag = (one) => one.loop_lag ?? null;
-    put(box, h("div", { class: "card" }, plainTable("Workers", ["Worker", "Connections", "Requests", "In progress", ...(hasCpu ? ["CPU"] : []), ...(list.some(lag) ? ["Loop lag, p99"] : []), "Sent"], list.map((one, i) => [
+    put(box, h("div", { class: "card" }, plainTable("List of workers", ["Worker", "Connections", "Requests", "In progress", ...(hasCpu ? ["CPU"] : []), ...(list.some(lag) ? ["Loop lag, p99"] : []), "Sent"], list.map((one, i) => [
       String(i), format.exact(one.connections_now), format.rate(rate(i, "requests")), format.exact(one.requests_now),
       ...(hasCpu ? [format.share(rate(i, "cpu_ms") === null ? null : rate(i, "cpu_ms") / 1000)] : []), ...(list.some(lag) ? [format.seconds((lag(one)?.p99_us ?? NaN) / 1e6)] : []), format.bytesRate(rate(i, "client_bytes_out"))]), [1, 2, 3, 4, 5, 6, 7])));
     before = { at, list };
@@ -92,9 +92,9 @@ function showCertificates(box, all, context) {
   const list = all.list || [];
   const now = all.now_unix_s ?? Date.now() / 1000;
   const day = Math.floor(now / 60);
-  refresh(box, JSON.stringify([list, day, context.isOperator]), () => h("div", { class: "card" }, list.length === 0 ? note("No certificate is configured.") : plainTable("Certificates", ["Names", "Source", "State", "Expires in", "Renewal in", "Issuer", ...(context.isOperator ? ["Orders"] : [])], list.map((one) => [
+  refresh(box, JSON.stringify([list, day, context.isOperator]), () => h("div", { class: "card" }, list.length === 0 ? note("No certificate is configured.") : plainTable("List of certificates", ["Names", "Source", "State", "Expires in", "Renewal in", "Issuer", ...(context.isOperator ? ["Orders"] : [])], list.map((one) => [
     h("span", { class: "name-cell", title: one.names.join(", ") }, one.names.slice(0, 3).join(", "), one.names.length > 3 ? ` and ${one.names.length - 3} more` : ""), one.source,
-    [badge(one.in_use ? (one.warning ? "warning" : "in use") : one.in_progress ? "in progress" : "missing", one.in_use ? (one.warning ? "warn" : "good") : "bad"), one.warning || one.last_error ? h("span", { class: "note" }, ` ${one.last_error || one.warning}`) : null],
+    [badge(one.in_use ? (one.warning ? "warning" : "in use") : one.in_progress ? "in progress" : "missing", one.in_use ? (one.warning ? "warn" : "good") : "bad"), one.warning || one.last_error ? h("span", { class: "note why-state", title: one.last_error || one.warning }, ` ${one.last_error || one.warning}`) : null],
     one.not_after_unix_s ? h("span", { class: one.not_after_unix_s - now < 604800 ? "bad-text" : "" }, one.not_after_unix_s > now ? format.span(one.not_after_unix_s - now) : "expired") : "–",
     one.renewal_unix_s ? format.span(Math.max(0, one.renewal_unix_s - now)) : "–", one.issuer || "–",
     ...(context.isOperator ? [one.source === "file" ? "" : renewButton(one)] : []),

@@ -126,5 +126,13 @@ export function moment(unix, withSeconds = true) {
   return `${at.getFullYear()}-${two(at.getMonth() + 1)}-${two(at.getDate())} ${clock(unix, withSeconds)}`;
 }
 
+/** A duration in one unit, which is short enough for an axis. */
+function shortSeconds(value) {
+  const [unit, size] = [["d", 86400], ["h", 3600], ["min", 60]].find(([, one]) => value >= 2 * one) || [];
+  return unit ? `${trimmed(digits(value / size))} ${unit}` : seconds(value);
+}
+
+export const axisWriters = { seconds: shortSeconds };
+
 /** Names of units, as the history has them, to functions that write values. */
 export const writers = { count, bytes, bytesRate, rate, share, seconds };

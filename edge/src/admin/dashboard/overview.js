@@ -115,7 +115,7 @@ export function start(root, context) {
       { key: "3xx", label: "3xx", color: "other", of: (c) => c("responses_3xx") },
       { key: "4xx", label: "4xx", color: "miss", of: (c) => c("responses_4xx") },
       { key: "5xx", label: "5xx", color: "error", of: (c) => c("responses_5xx") }] }));
-  put(root, h("h1", null, "Overview"), strip, h("div", { class: "grid" }, why.root), charts);
+  put(root, h("h1", null, "Overview"), strip, h("div", { class: "grid" }, why.root), h("h2", { class: "hidden" }, "Charts"), charts);
   feed.onChange(() => fillTiles(all, feed, context.shared.settings));
   const explain = context.every(10, () => why.update());
   context.onPeriod(explain);

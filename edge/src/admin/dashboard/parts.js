@@ -95,14 +95,14 @@ export function cellBar(ratio, tone) {
 /** A list of names and values. */
 export function facts(pairs) {
   const there = pairs.filter(([, value]) => value !== null && value !== undefined && value !== "");
-  return h("dl", { class: "facts" }, there.map(([name, value]) => h("div", null, h("dt", null, name), h("dd", null, value))));
+  return h("dl", { class: "facts" }, there.map(([name, value, size]) => h("div", { class: size || null }, h("dt", null, name), h("dd", null, value))));
 }
 
 /** Buttons of which one is chosen. */
 export function choice(label, options, chosen, choose) {
   const group = h("div", { class: "choice", role: "group", "aria-label": label });
   for (const [value, name, full] of options) {
-    group.append(h("button", { type: "button", "aria-pressed": String(value === chosen), title: full || null, "aria-label": full || null, onclick: () => choose(value) }, name));
+    group.append(h("button", { type: "button", "aria-pressed": String(value === chosen), title: full || null, onclick: () => choose(value) }, name));
   }
   return group;
 }

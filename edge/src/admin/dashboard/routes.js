@@ -28,7 +28,7 @@ function columns(scope) {
   return [
     { key: "member", label: scope === "site" ? "Site" : "Route", sort: (row) => row.member, cell: (row) => h("a", { class: "name-cell", href: link("routes", { [scope]: row.member }), title: row.member }, row.member) },
     { key: "requests", label: "Requests", number: true, sort: (row) => row.requests, cell: (row) => format.rate(row.requests) },
-    { key: "ratio", label: "Hit ratio", number: true, sort: (row) => rowShares(row).ratio, cell: (row) => { const { ratio } = rowShares(row); return [ratio === null ? null : cellBar(ratio, ratioTone(ratio)), format.share(ratio)]; } },
+    { key: "ratio", label: "Hit ratio", number: true, sort: (row) => rowShares(row).ratio, cell: (row) => { const { ratio } = rowShares(row); return [ratio === null ? null : cellBar(ratio, ratioTone(ratio)), h("span", { class: "cell-value" }, format.share(ratio))]; } },
     { key: "p95", label: "p95", number: true, help: "Request time, 95th percentile", sort: (row) => row.request_duration_p95, cell: (row) => format.seconds(row.request_duration_p95) },
     { key: "p99", label: "p99", number: true, class: "large", sort: (row) => row.request_duration_p99, cell: (row) => format.seconds(row.request_duration_p99) },
     { key: "4xx", label: "4xx", number: true, class: "large", sort: (row) => row.responses_4xx, cell: (row) => format.rate(row.responses_4xx) },
@@ -99,6 +99,7 @@ function detail(root, context, scope, member) {
   const chart = (options) => context.chart({ feed, ...options });
   put(root,
     h("div", null, h("p", { class: "note" }, h("a", { href: link("routes", { scope: scope === "site" ? "site" : "" }) }, "← All routes")), h("h1", { class: "mono-title" }, member)),
+    h("h2", { class: "hidden" }, "Traffic"),
     h("div", { class: "grid" },
       chart({ id: "r-traffic", title: "Requests by outcome", stacked: true, unit: "rate", series: OUTCOME_SERIES, height: 220, wide: true }),
       chart({ id: "r-ratio", title: "Hit ratio", unit: "share", series: [

@@ -54,14 +54,16 @@ export function start(root, context) {
   context.every(5, load);
 }
 
+const value = (shown, size = "") => h("span", { class: `cell-value ${size}` }, shown);
+
 function columns(most) {
   const about = (row, shown) => (row.error > 0 && row.value > 0 ? h("span", { title: `at most ${format.count(row.error)} too many` }, shown) : shown);
   return [
     { key: "url", label: "URL", sort: (row) => row.url, cell: (row) => h("a", { class: "name-cell mono", href: link("xray", { url: row.url }), title: row.url }, row.url) },
-    { key: "requests", label: "Requests", number: true, sort: (row) => row.requests, cell: (row) => [cellBar(row.requests / most().requests, "hit"), about(row, format.count(row.requests))] },
-    { key: "misses", label: "Misses", number: true, sort: (row) => row.misses, cell: (row) => [cellBar(row.misses / most().misses, "miss"), format.count(row.misses)] },
+    { key: "requests", label: "Requests", number: true, sort: (row) => row.requests, cell: (row) => [cellBar(row.requests / most().requests, "hit"), value(about(row, format.count(row.requests)))] },
+    { key: "misses", label: "Misses", number: true, sort: (row) => row.misses, cell: (row) => [cellBar(row.misses / most().misses, "miss"), value(format.count(row.misses))] },
     { key: "ratio", label: "Missed", number: true, class: "large", sort: (row) => (row.requests > 0 ? row.misses / row.requests : null), cell: (row) => format.share(row.requests > 0 ? row.misses / row.requests : null) },
-    { key: "bytes", label: "Bytes", number: true, sort: (row) => row.bytes, cell: (row) => [cellBar(row.bytes / most().bytes, "collapsed"), format.bytes(row.bytes)] },
+    { key: "bytes", label: "Bytes", number: true, sort: (row) => row.bytes, cell: (row) => [cellBar(row.bytes / most().bytes, "collapsed"), value(format.bytes(row.bytes), "wide")] },
     { key: "latency", label: "Latency", number: true, sort: (row) => row.latency_ms, cell: (row) => format.millis(row.latency_ms) },
   ];
 }

@@ -87,7 +87,7 @@ export class Why {
     this.events = events;
     this.sentence = h("p", { class: "why-sentence" }, "Loading …");
     this.body = h("div", { class: "why-body" });
-    this.root = h("section", { class: "card wide why", "aria-labelledby": "why-title" }, h("h3", { id: "why-title" }, "Why did the hit ratio fall?"), this.sentence, this.body);
+    this.root = h("section", { class: "card wide why", "aria-labelledby": "why-title" }, h("h2", { id: "why-title" }, "Why did the hit ratio fall?"), this.sentence, this.body);
   }
 
   /** Looks at the history again, and explains the fall that it finds. */
@@ -168,7 +168,7 @@ export class Why {
 
   #reasons(reasons) {
     const most = reasons[0]?.rise || 1;
-    return h("div", { class: "why-part" }, h("h4", null, "Reasons that rose"), reasons.length === 0 ? note("No reason's share rose, as far as is known.") : h("ol", { class: "bars" }, reasons.slice(0, ROWS).map((row) => h("li", null,
+    return h("div", { class: "why-part" }, h("h3", null, "Reasons that rose"), reasons.length === 0 ? note("No reason's share rose, as far as is known.") : h("ol", { class: "bars" }, reasons.slice(0, ROWS).map((row) => h("li", null,
       h("span", { class: "bar-head" }, h("code", null, row.reason), h("span", { class: "number bad-text" }, `${points(row.rise)} points`)),
       bar(row.rise / most, "miss"),
       h("span", { class: "bar-note" }, `${share(row.s0)} → ${share(row.s1)} of the requests. ${meaning(row.reason)}`)))));
@@ -179,7 +179,7 @@ export class Why {
     const line = (row) => (row.own <= row.mix
       ? `its hit ratio went from ${share(row.r0)} to ${share(row.r1)}`
       : `its share of the requests went from ${share(row.w0)} to ${share(row.w1)}, at a hit ratio of ${share(row.r1)}`);
-    return h("div", { class: "why-part" }, h("h4", null, "Routes that lost most hits"), routes.length === 0 ? note("No route stands out.") : h("ol", { class: "bars" }, routes.slice(0, ROWS).map((row) => h("li", null,
+    return h("div", { class: "why-part" }, h("h3", null, "Routes that lost most hits"), routes.length === 0 ? note("No route stands out.") : h("ol", { class: "bars" }, routes.slice(0, ROWS).map((row) => h("li", null,
       h("span", { class: "bar-head" }, h("a", { href: link("routes", { route: row.member }) }, row.member), h("span", { class: "number bad-text" }, `${points(row.effect)} points`)),
       bar(-row.effect / most, "error"),
       h("span", { class: "bar-note" }, `${Math.min(100, Math.round((-row.effect / drop) * 100))} % of the fall: ${line(row)}.`)))));
@@ -187,7 +187,7 @@ export class Why {
 
   #events(fall) {
     const near = this.events().filter((one) => RELEVANT.has(one.kind) && one.time / 1000 > fall.t - 300 && one.time / 1000 < fall.t + Math.max(60, 2 * this.step));
-    return h("div", { class: "why-part" }, h("h4", null, "Just before"), near.length === 0 ? note("No reload, purge or order in the five minutes before.") : h("ul", { class: "near" }, near.slice(-ROWS).reverse().map((one) => h("li", null,
+    return h("div", { class: "why-part" }, h("h3", null, "Just before"), near.length === 0 ? note("No reload, purge or order in the five minutes before.") : h("ul", { class: "near" }, near.slice(-ROWS).reverse().map((one) => h("li", null,
       h("time", null, clock(one.time / 1000)), badge(one.kind, "warn"), h("span", null, one.message)))));
   }
 }

@@ -108,38 +108,41 @@ function freshness(object) {
   return fresh >= 0 ? h("span", null, badge("fresh", "good"), ` for ${format.span(fresh)}`) : h("span", null, badge("stale", "warn"), ` for ${format.span(-fresh)}`);
 }
 
+/** Returns the name of a field for people. */
+const named = (name) => name.replace(/_s$/, "").replaceAll("_", " ");
+
 /** Returns the rule that set the lifetime as text. */
 function rule(object) {
   const its = object.freshness ?? object.lifetime ?? object.freshness_rule;
   if (!its) return null;
   if (typeof its === "string") return h("code", null, its);
   const parts = Object.entries(its).filter(([, value]) => value !== null && typeof value !== "object");
-  return h("span", null, parts.map(([name, value]) => h("span", { class: "reason" }, `${name.replaceAll("_", " ")} `, h("code", null, name.endsWith("_s") ? format.span(value) : String(value)))));
+  return h("span", null, parts.map(([name, value]) => h("span", { class: "reason" }, `${named(name)} `, h("code", null, name.endsWith("_s") ? format.span(value) : String(value)))));
 }
 
 function objectCard(cache, object, index, open) {
   const title = object.vary?.length > 0 ? `Variant by ${object.vary.join(", ")}` : "The only variant";
   const name = (part) => `${index}-${part}`;
   const details = (part, label, ...children) => h("details", { "data-name": name(part), open: open.has(name(part)) || (open.size === 0 && part !== "where") }, h("summary", null, label), children);
-  return h("section", { class: "card", "aria-label": `${title}, in cache ${cache}` },
+  return h("section", { class: "card", "aria-label": `Object ${index + 1}: ${title}, in cache ${cache}` },
     h("div", { class: "head" }, h("h3", null, title), h("span", null, object.selected ? badge("selected by these headers", "good") : null, " ", badge(TITLES[object.state] || object.state, object.state === "open" ? "good" : "warn"), " ", badge(`cache ${cache}`, "off"))),
     h("div", { class: "gap" }),
     facts([
-      ["Status", object.status || null], ["Freshness", freshness(object)], ["Set by", rule(object)], ["Age", object.age_s === null || object.age_s === undefined ? null : format.span(object.age_s)],
+      ["Status", object.status || null], ["Freshness", freshness(object)], ["Set by", rule(object), "double"], ["Age", object.age_s === null || object.age_s === undefined ? null : format.span(object.age_s)],
       ["Length", object.length === null || object.length === undefined ? "not known yet" : `${format.bytes(object.length)} (${format.exact(object.length)})`],
-      ["Why", object.why ? h("span", null, h("code", null, object.why), ` ${meaning(object.why)}`) : null], ["ETag", object.etag ? h("code", null, object.etag) : null], ["Last-Modified", object.last_modified],
-      ["Variant", object.variant ? h("code", null, object.variant) : null], ["Generation", object.generation ? h("code", null, object.generation) : null],
+      ["Why", object.why ? h("span", null, h("code", null, object.why), ` ${meaning(object.why)}`) : null, "double"], ["ETag", object.etag ? h("code", null, object.etag) : null], ["Last-Modified", object.last_modified],
+      ["Variant", object.variant ? h("code", null, object.variant) : null, "double"], ["Generation", object.generation ? h("code", null, object.generation) : null],
       ["Bytes of several responses", object.joinable === null || object.joinable === undefined ? null : object.joinable ? "can be combined" : `can't be combined: ${object.why_not_joinable}`],
     ]),
     h("h4", { class: "part" }, "Bytes"), byteMap(object),
-    object.flights?.length > 0 ? details("flights", `Fetches in progress: ${object.flights.length}`, flights(object)) : null,
-    object.decisions?.length > 0 ? details("decisions", "Last decisions", decisions(object)) : null);
+    object.flights?.length > 0 ? details("flights", `Fetches in progress: ${object.flights.length}`, flights(object, index)) : null,
+    object.decisions?.length > 0 ? details("decisions", "Last decisions", decisions(object, index)) : null);
 }
 
 const span = (one) => `${format.exact(one.first)}–${one.last === null || one.last === undefined ? "end" : format.exact(one.last)}`;
 
-function flights(object) {
-  return plainTable("Fetches in progress", ["Range", "Received", "Rate", "Time left", "Age", "Last byte"], object.flights.map((one) => {
+function flights(object, index) {
+  return plainTable(`Fetches of object ${index + 1}`, ["Range", "Received", "Rate", "Time left", "Age", "Last byte"], object.flights.map((one) => {
     const last = one.last ?? (object.length ? object.length - 1 : null);
     const left = last === null ? null : last + 1 - one.next;
     const time = one.left_ms !== undefined && one.left_ms !== null ? one.left_ms / 1000 : left !== null && one.rate > 0 ? left / one.rate : null;
@@ -148,8 +151,8 @@ function flights(object) {
   }), [1, 2, 3, 4, 5]);
 }
 
-function decisions(object) {
-  return plainTable("Decisions, the newest first", ["Time", "Decision", "Reason", "Wanted bytes", "Ranges"], [...object.decisions].reverse().map((one) => [
+function decisions(object, index) {
+  return plainTable(`Decisions about object ${index + 1}, the newest first`, ["Time", "Decision", "Reason", "Wanted bytes", "Ranges"], [...object.decisions].reverse().map((one) => [
     `${format.clock(one.unix_ms / 1000)} (${format.millis(one.ago_ms)} ago)`, badge(one.what, one.what === "fetch" ? "warn" : "off"), h("span", null, h("code", null, one.why), meaning(one.why) ? ` ${meaning(one.why)}` : ""),
     one.want ? span(one.want) : "", (one.ranges || []).map(span).join(", ") || "–"]));
 }
@@ -170,7 +173,7 @@ function plain(value) {
   if (Array.isArray(value)) return value.length === 0 ? null : h("ul", { class: "plain" }, value.map((one) => h("li", null, plain(one))));
   if (typeof value === "object") {
     const parts = Object.entries(value).filter(([, one]) => one !== null && one !== undefined && one !== "");
-    return parts.length === 0 ? null : h("span", null, parts.map(([name, one]) => h("span", { class: "reason" }, h("span", { class: "note" }, `${name.replaceAll("_", " ")} `), name.endsWith("_s") && typeof one === "number" ? format.span(one) : plain(one))));
+    return parts.length === 0 ? null : h("span", null, parts.map(([name, one]) => h("span", { class: "reason" }, h("span", { class: "note" }, `${named(name)} `), name.endsWith("_s") && typeof one === "number" ? format.span(one) : plain(one))));
   }
   return typeof value === "boolean" ? (value ? "yes" : "no") : String(value);
 }
