@@ -7,6 +7,7 @@ use super::certificate_state::{CertificateOrder, Certificates, Ordered};
 use super::object::UrlState;
 use super::purge::{Order, Purging, Refusal};
 use super::server_order::ServerOrder;
+use super::settings::Price;
 use super::status::{Status, UpstreamState};
 use crate::tls;
 
@@ -34,6 +35,12 @@ pub trait Inspect: Send + Sync {
     /// Whether the admin API may be addressed by this host name, which is in lower case and has no
     /// final dot. IP addresses and `localhost` are always permitted.
     fn is_admin_host(&self, name: &str) -> bool;
+
+    /// Returns the price of the traffic that caches save.
+    fn price(&self) -> Price;
+
+    /// Returns the name of this machine; empty if it is not known.
+    fn host_name(&self) -> String;
 
     /// Returns the TLS of new connections. `None`: they are in clear text.
     fn admin_tls(&self) -> Option<Arc<tls::Server>>;

@@ -4,6 +4,7 @@
 mod certificate_state;
 mod certificates;
 mod connections;
+mod dashboard;
 mod guard;
 mod inspect;
 mod metrics;
@@ -12,6 +13,7 @@ mod purge;
 mod server;
 mod server_order;
 mod servers;
+mod settings;
 mod status;
 mod stream;
 #[cfg(test)]
@@ -24,6 +26,7 @@ pub use inspect::{Inspect, UrlObjects};
 pub use object::{DecisionState, FlightState, ObjectPhase, ObjectState, OnVolume, Span, UrlState};
 pub use purge::{Order, PurgeLogged, Purging, Refusal};
 pub use server::Admin;
+pub use settings::Price;
 pub use server_order::{ServerOrder, ServerSet};
 pub use status::{
     FilesState, ReloadState, ServerState, ServerTotal, Status, UpstreamState, VolumeState,

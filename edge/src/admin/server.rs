@@ -8,7 +8,7 @@ use std::time::Duration;
 use axum::body::{Bytes, to_bytes};
 use axum::extract::{ConnectInfo, Query, Request, State};
 use axum::middleware::{Next, from_fn, from_fn_with_state, map_response};
-use axum::response::{IntoResponse, Response};
+use axum::response::{IntoResponse, Redirect, Response};
 use axum::routing::{get, post};
 use axum::{Json, Router};
 use hyper::StatusCode;
@@ -20,11 +20,13 @@ use tokio::sync::oneshot;
 
 use super::certificates;
 use super::connections::{AdminListener, Progress};
+use super::dashboard;
 use super::guard::{check_authority, guard};
 use super::inspect::Shared;
 use super::metrics;
 use super::purge::{BODY_MAX, LOG_WAIT_MAX, Order, Refusal};
 use super::servers;
+use super::settings;
 use super::stream::ADMIN_HEADER;
 
 /// Longest time that the thread waits at its end for work in progress.
@@ -34,12 +36,14 @@ const STOP_WAIT_MAX: Duration = Duration::from_secs(1);
 const NOTE_HEADER: HeaderName = HeaderName::from_static("sluice-note");
 
 const INDEX_TEXT: &str = "\
+GET  /dashboard/       the dashboard, for browsers
 GET  /status           the state of everything, JSON
 GET  /status?url=URL   what is stored and being fetched of a URL, JSON
 GET  /metrics          counters and gauges for Prometheus
 GET  /health           ok
 GET  /servers          the servers of all upstreams, JSON
 GET  /certificates     the certificates, JSON
+GET  /settings         version, host name and price of traffic, JSON
 POST /purge            remove stored responses, or mark them stale; JSON, as described in docs/purging.md
                        (needs the header `x-sluice: 1`)
 POST /reload           read the configuration again (needs the header `x-sluice: 1`)
@@ -129,7 +133,9 @@ async fn note_counters(edge: Shared) {
 
 fn pages(edge: Shared) -> Router {
     Router::new()
-        .route("/", get(|| async { INDEX_TEXT }))
+        .route("/", get(index))
+        .route("/dashboard", get(dashboard::redirect))
+        .route("/settings", get(settings::show))
         .route("/status", get(status))
         .route("/purge", post(purge))
         .route("/reload", post(reload))
@@ -140,6 +146,9 @@ fn pages(edge: Shared) -> Router {
         )
         .route("/metrics", get(metrics))
         .layer(from_fn_with_state(edge.clone(), guard))
+        // These files have no guard against other hosts either, because they contain nothing.
+        .route(dashboard::PATH, get(dashboard::page))
+        .route("/dashboard/{*name}", get(dashboard::part))
         // This page has no guard against other hosts: load balancers use any host name, and the page
         // shows nothing.
         .route("/health", get(|| async { "ok\n" }))
@@ -147,6 +156,14 @@ fn pages(edge: Shared) -> Router {
         .layer(from_fn(check_authority))
         .layer(map_response(mark))
         .with_state(edge)
+}
+
+/// Answers `GET /`: browsers get the dashboard, other clients the list of pages.
+async fn index(headers: HeaderMap) -> Response {
+    match dashboard::is_wanted(&headers) {
+        true => Redirect::temporary(dashboard::PATH).into_response(),
+        false => INDEX_TEXT.into_response(),
+    }
 }
 
 /// Adds the header by which the commands of `sluice` recognize the admin address.

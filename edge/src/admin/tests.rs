@@ -27,6 +27,17 @@ struct Edge {
 impl Inspect for Edge {
     fn note_counters(&self) {}
 
+    fn price(&self) -> Price {
+        Price {
+            per_gb: 0.05,
+            currency: "EUR".to_owned(),
+        }
+    }
+
+    fn host_name(&self) -> String {
+        "edge1".to_owned()
+    }
+
     fn admin_tls(&self) -> Option<Arc<crate::tls::Server>> {
         None
     }

@@ -1,5 +1,8 @@
 //! `sluice demo`: runs a slow origin and Sluice in front of it, with three requests to try.
 
+mod dashboard;
+mod traffic;
+
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::path::PathBuf;
 use std::thread;
@@ -63,6 +66,9 @@ pub struct DemoArgs {
     /// Use TLS, and HTTP/2 with it, with a certificate of the local authority (`sluice trust`)
     #[arg(long)]
     tls: bool,
+    /// Run several sites with origins and clients, for the dashboard, whose address is printed
+    #[arg(long, conflicts_with_all = ["try_it", "tls", "volume"])]
+    dashboard: bool,
 }
 
 /// Hosts of the demo's certificate.
@@ -130,6 +136,9 @@ fn rate(text: &str) -> Result<u64, String> {
 }
 
 pub fn run(args: &DemoArgs) -> anyhow::Result<()> {
+    if args.dashboard {
+        return dashboard::run(args);
+    }
     let log = LogOptions {
         level: Level::Warn,
         messages: MessageTarget::Stderr,

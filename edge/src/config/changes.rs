@@ -53,6 +53,7 @@ pub fn changes(old: &Plan, new: &Plan) -> Changes {
         old.admin_hosts != new.admin_hosts,
         "host names of the admin API changed",
     );
+    note(old.price != new.price, "price of traffic changed");
     note(
         old.admin_tls != new.admin_tls,
         "TLS of the admin address changed",

@@ -9,7 +9,7 @@ use super::edge::Edge;
 use super::snapshot::Snapshot;
 use crate::admin::{
     CertificateOrder, Certificates, DecisionState, FilesState, FlightState, Inspect, ObjectPhase,
-    ObjectState, OnVolume, Order, Ordered, Purging, Refusal, ReloadState, ServerOrder, Span,
+    ObjectState, OnVolume, Order, Ordered, Price, Purging, Refusal, ReloadState, ServerOrder, Span,
     Status, UpstreamState, UrlObjects, UrlState,
 };
 use crate::config::RoutePlan;
@@ -22,6 +22,7 @@ use crate::http::url::Url;
 use crate::http::vary::{self, Reductions};
 use crate::ranges::Ranges;
 use crate::store::{Claim, Decision, Head, Object, Phase};
+use crate::sys;
 use crate::telemetry::{Histogram, Numbers, WorkerNumbers};
 use crate::tls;
 
@@ -29,6 +30,14 @@ impl Inspect for Edge {
     fn is_admin_host(&self, name: &str) -> bool {
         let snapshot = self.snapshots.borrow().clone();
         snapshot.plan.admin_hosts.iter().any(|host| host == name)
+    }
+
+    fn price(&self) -> Price {
+        self.snapshots.borrow().plan.price.clone()
+    }
+
+    fn host_name(&self) -> String {
+        sys::host_name().unwrap_or_default()
     }
 
     fn admin_tls(&self) -> Option<Arc<tls::Server>> {

@@ -167,7 +167,7 @@ async function readStream(url, lastId, signal, emit) {
 
 /**
  * Reads a stream until `signal` aborts, and opens it again when it ends. `emit` gets the events, `report` gets `live`,
- * `lost` or `missing`.
+ * `ended`, `lost` or `missing`.
  */
 export async function stream(path, params, signal, emit, report) {
   let pause = BACKOFF_MIN_MS;
@@ -188,8 +188,9 @@ export async function stream(path, params, signal, emit, report) {
       }
     }
     if (signal.aborted) return;
-    if (performance.now() - began > LIVED_MS) pause = BACKOFF_MIN_MS;
-    else report("lost");
+    const isOrdinary = performance.now() - began > LIVED_MS;
+    if (isOrdinary) pause = BACKOFF_MIN_MS;
+    report(isOrdinary ? "ended" : "lost");
     await wait(pause * (0.75 + Math.random() / 2), signal);
     pause = Math.min(pause * 2, BACKOFF_MAX_MS);
   }

@@ -9,7 +9,7 @@ import { get as param, set } from "./state.js";
 import { plainTable } from "./table.js";
 import { whatIf } from "./whatif.js";
 
-const CACHE_SERIES = [...ROUTE_OUTCOMES, "bytes", "limit", "objects", "evicted", "evicted_age_s", "volume_hits", "volume_bytes", "memory_used", "memory_limit", "evictions"];
+const CACHE_SERIES = [...ROUTE_OUTCOMES, "bytes", "limit", "objects", "evicted", "evicted_age_s", "evicted_age_seconds", "volume_hits", "volume_bytes", "memory_used", "memory_limit", "evictions"];
 const VOLUME_SERIES = ["written_bytes", "rewritten_bytes", "asked_bytes", "record_bytes", "read_bytes", "reads", "reads_cached", "shed", "shed_bytes", "queue_bytes", "write_ms", "read_ms",
   "busy", "busy_share", "device_busy", "device_busy_ms", "queue_length", "device_queue", "device_queue_ms", "await_ms", "device_await_ms", "device_reads", "device_writes", "write_amplification", "segments_free", "segments_used"];
 
@@ -62,7 +62,7 @@ function cacheCard(name, numbers, status) {
     facts([
       ["Objects", format.exact(numbers.objects)],
       ["Evicted", format.exact(numbers.evicted)],
-      ["Age of the last evicted", numbers.evicted_age_s === undefined ? null : format.span(numbers.evicted_age_s)],
+      ["Age of the last evicted", (numbers.evicted_age_seconds ?? numbers.evicted_age_s) === undefined ? null : format.span(numbers.evicted_age_seconds ?? numbers.evicted_age_s)],
       ["Pinned", format.bytes(numbers.pinned)],
       ["Fetches in progress", format.exact(numbers.flights)],
       ["Purge rules", format.exact(numbers.purges)],
@@ -109,8 +109,8 @@ function showVolumeNumbers(volumes) {
   ]), [2, 3, 4, 5, 6, 7, 8, 9, 10]));
 }
 
-const busy = (c) => c("device_busy", "busy_share", "busy") || lift((ms) => Math.min(1, ms / 1000), c("device_busy_ms"));
-const queue = (c) => c("device_queue", "queue_length") || lift((ms) => ms / 1000, c("device_queue_ms"));
+const busy = (c) => c("device_busy", "busy_share", "busy") || lift((ms) => Math.min(1, ms / 1000), c("device_busy_ms", "write_ms"));
+const queue = (c) => c("device_queue", "queue_length") || lift((ms) => ms / 1000, c("device_queue_ms", "read_ms"));
 const waited = (c) => lift((ms) => ms / 1000, c("device_await_ms", "await_ms")) || over(lift((ms) => ms / 1000, c("device_queue_ms", "read_ms")), plus(c("device_reads", "reads"), c("device_writes")));
 const amplification = (c) => c("write_amplification") || over(c("written_bytes"), c("asked_bytes", "record_bytes"));
 

@@ -13,6 +13,7 @@ const sync = typeof uPlot === "undefined" ? null : uPlot.sync("sluice");
 
 const due = new Set();
 let frame = 0;
+let drawn = false;
 
 /** Draws charts in the next frame, each once. */
 function draw(chart) {
@@ -22,6 +23,10 @@ function draw(chart) {
     const now = [...due];
     due.clear();
     for (const one of now) one.update();
+    if (!drawn && now.some((one) => one.isDrawn)) {
+      drawn = true;
+      dispatchEvent(new Event("sluice-drawn"));
+    }
   });
 }
 
@@ -130,6 +135,10 @@ export class Chart {
   resize() {
     const width = Math.floor(this.plot.clientWidth);
     if (this.#uplot && width > 0 && Math.abs(width - this.#uplot.width) > 0) this.#uplot.setSize({ width, height: this.options.height });
+  }
+
+  get isDrawn() {
+    return this.#uplot !== null;
   }
 
   /** Brings the chart up to date with its feed. */

@@ -56,7 +56,7 @@ function processFacts(status) {
   return facts([
     ["Version", status.version], ["Process", String(status.pid)], ["Running for", format.span(status.uptime_s)], ["Configuration", `number ${reload.generation}`],
     ["Last reload", reload.last_error ? h("span", { class: "bad-text" }, reload.last_error) : null],
-    ["Resident memory", process.memory_bytes ? format.bytes(process.memory_bytes) : null],
+    ["Resident memory", process.resident_bytes ? format.bytes(process.resident_bytes) : null],
     ["Open connections", format.exact(counters.connections_now)], ["Accepted", format.exact(counters.connections_accepted)],
     ["Over connections_per_ip", format.exact(counters.connections_over_ip)], ["Closed to make room", format.exact(counters.connections_refused)],
     ["Buffers", buffers.limit ? `${format.bytes(buffers.bytes)} of ${format.bytes(buffers.limit)}` : null], ["Panics", counters.panics > 0 ? h("span", { class: "bad-text" }, format.exact(counters.panics)) : null],

@@ -50,22 +50,24 @@ export function start(root, context) {
     else all = [...all.slice(1 - KEPT), one];
     soon();
   };
-  const load = async (after) => {
-    const data = await get("events", { after, n: 500 }, context.signal);
+  let last;
+  const load = async () => {
+    const data = await get("events", { after: last, n: 500 }, context.signal);
     for (const one of data.events || []) add(one);
+    last = data.last ?? last;
     soon();
   };
-  load(undefined).then(() => {
+  load().then(() => {
     let lost = false;
     stream("stream", { scope: "edge", member: "", series: "requests" }, context.signal, (event) => {
       if (event.type === "notice") add(JSON.parse(event.data));
     }, (state) => {
       dispatchEvent(new CustomEvent("sluice-stream", { detail: state }));
-      if (state === "live" && lost) load(all[all.length - 1]?.id).catch(() => {});
-      lost = state === "lost";
+      if (state === "live" && lost) load().catch(() => {});
+      lost = state === "lost" || state === "ended";
     });
     // Repeats of an event only raise its count, which the stream may leave out.
-    context.every(5, () => load(undefined).catch(() => {}));
+    context.every(5, () => load().catch(() => {}));
   }).catch((error) => { if (!context.signal.aborted) put(box, trouble(error, "list of events")); });
   context.onParams(() => true);
 }

@@ -28,9 +28,12 @@ export class Feed {
   #abort = null;
   #timer = 0;
 
-  /** `streamed`: whether new points come as a stream. Otherwise the history is asked again. */
-  constructor({ scope, member = "", series, streamed = false }) {
-    Object.assign(this, { scope, member, series, streamed });
+  /**
+   * `streamed`: whether new points come as a stream. Otherwise the history is asked again. `certain`: whether all series exist,
+   * so that the list of series need not be awaited.
+   */
+  constructor({ scope, member = "", series, streamed = false, certain = false }) {
+    Object.assign(this, { scope, member, series, streamed, certain });
   }
 
   onChange(listener) {
@@ -93,12 +96,13 @@ export class Feed {
       scope: this.scope, member: this.member, series: series.join(","),
       from: Math.floor(from - shift), to: Math.floor(to - shift), points: pointsWanted(),
     }, signal);
+    if (!this.certain) await loadCatalog();
     const wanted = existing(this.scope, this.series);
     try {
       return await ask(wanted);
     } catch (error) {
       // A name may be unknown. The list of series tells which ones exist.
-      if (error.status !== 400) throw error;
+      if (error.status !== 400 && error.status !== 404) throw error;
       await loadCatalog();
       const known = existing(this.scope, this.series);
       if (known.length === wanted.length || known.length === 0) throw error;
@@ -131,7 +135,7 @@ export class Feed {
       this.#poll(signal);
       return;
     }
-    const names = existing(this.scope, this.series);
+    const names = this.#columns.size > 0 ? [...this.#columns.keys()] : existing(this.scope, this.series);
     let lost = false;
     stream("stream", { scope: this.scope, member: this.member, series: names.join(",") }, signal, (event) => {
       if (event.type === "point") this.#point(JSON.parse(event.data));
@@ -141,7 +145,7 @@ export class Feed {
       if (state === "missing") this.#poll(signal);
       // After a gap, the history has what the stream missed.
       if (state === "live" && lost && this.state === "ready") this.#load(signal);
-      lost = state === "lost";
+      lost = state === "lost" || state === "ended";
     });
   }
 

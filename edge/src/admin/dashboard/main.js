@@ -153,6 +153,11 @@ async function loadSettings() {
   context?.onSettings?.();
 }
 
+/** Marks the first drawn chart, which tests measure. */
+function markFirstView() {
+  if (performance.getEntriesByName("first-view").length === 0) performance.mark("first-view");
+}
+
 function begin() {
   put(document.getElementById("tools"), h("div", { class: "tool-row" }, ranges), h("div", { class: "tool-row" }, live, compare, copy, theme, logout));
   document.getElementById("skip").addEventListener("click", (event) => {
@@ -160,10 +165,12 @@ function begin() {
     document.getElementById("main").focus();
   });
   onUnauthorized(login);
+  addEventListener("sluice-drawn", markFirstView, { once: true });
   state.onChange(changed);
   addEventListener("sluice-stream", (event) => {
-    if (event.detail === streamState) return;
-    streamState = event.detail;
+    const now = event.detail === "ended" ? "live" : event.detail;
+    if (now === streamState) return;
+    streamState = now;
     showTools();
   });
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => { forgetColors(); recolor(); });

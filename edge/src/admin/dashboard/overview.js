@@ -97,7 +97,7 @@ function eventMarks(events) {
 export const title = "Overview";
 
 export function start(root, context) {
-  const feed = context.feed({ scope: "edge", series: SERIES, streamed: true });
+  const feed = context.feed({ scope: "edge", series: SERIES, streamed: true, certain: true });
   const all = tiles();
   let events = [];
   const why = new Why(context.signal, () => events);

@@ -3,7 +3,7 @@
 import { get } from "./api.js";
 import { h, put } from "./dom.js";
 import * as format from "./format.js";
-import { ROUTE_OUTCOMES, existing, outcome, percentiles, rowShares } from "./metrics.js";
+import { ROUTE_OUTCOMES, existing, loadCatalog, outcome, percentiles, rowShares } from "./metrics.js";
 import { OUTCOME_SERIES, percentileSeries } from "./overview.js";
 import { cellBar, choice, choose, note, trouble } from "./parts.js";
 import { get as param, link, period, set } from "./state.js";
@@ -66,6 +66,7 @@ function list(root, context) {
   const load = async () => {
     const { from, to, seconds, live } = period();
     try {
+      await loadCatalog();
       const series = existing(scope, TABLE_SERIES);
       const data = await get("history", { scope, members: "*", series: series.join(","), top: 5000, ...(live ? { from: -seconds } : { from, to }) }, context.signal);
       rows = data.members || [];

@@ -4,7 +4,7 @@
 import { get } from "./api.js";
 import { h, put } from "./dom.js";
 import { clock, moment, points, share, span } from "./format.js";
-import { existing, outcome, rowShares } from "./metrics.js";
+import { existing, loadCatalog, outcome, rowShares } from "./metrics.js";
 import { badge, note } from "./parts.js";
 import { advice, lowersHitRatio, meaning } from "./reasons.js";
 import { link, period } from "./state.js";
@@ -132,6 +132,7 @@ export class Why {
 
   async #explain(fall, t, all, step) {
     const [begin, end] = [t[0], t[t.length - 1] + step];
+    await loadCatalog();
     const name = existing("reason", ["requests", "requests_by_reason", "count"])[0] || "requests";
     const series = existing("route", ROUTE_SERIES);
     const [r0, r1, q0, q1] = await Promise.all([

@@ -123,7 +123,7 @@ function rule(object) {
 function objectCard(cache, object, index, open) {
   const title = object.vary?.length > 0 ? `Variant by ${object.vary.join(", ")}` : "The only variant";
   const name = (part) => `${index}-${part}`;
-  const details = (part, label, ...children) => h("details", { "data-name": name(part), open: open.has(name(part)) || (open.size === 0 && part !== "where") }, h("summary", null, label), children);
+  const details = (part, label, ...children) => h("details", { "data-name": name(part), open: open.has(name(part)) || (open.size === 0 && part !== "head") }, h("summary", null, label), children);
   return h("section", { class: "card", "aria-label": `Object ${index + 1}: ${title}, in cache ${cache}` },
     h("div", { class: "head" }, h("h3", null, title), h("span", null, object.selected ? badge("selected by these headers", "good") : null, " ", badge(TITLES[object.state] || object.state, object.state === "open" ? "good" : "warn"), " ", badge(`cache ${cache}`, "off"))),
     h("div", { class: "gap" }),
@@ -131,10 +131,11 @@ function objectCard(cache, object, index, open) {
       ["Status", object.status || null], ["Freshness", freshness(object)], ["Set by", rule(object), "double"], ["Age", object.age_s === null || object.age_s === undefined ? null : format.span(object.age_s)],
       ["Length", object.length === null || object.length === undefined ? "not known yet" : `${format.bytes(object.length)} (${format.exact(object.length)})`],
       ["Why", object.why ? h("span", null, h("code", null, object.why), ` ${meaning(object.why)}`) : null, "double"], ["ETag", object.etag ? h("code", null, object.etag) : null], ["Last-Modified", object.last_modified],
-      ["Variant", object.variant ? h("code", null, object.variant) : null, "double"], ["Generation", object.generation ? h("code", null, object.generation) : null],
+      ["Variant", object.variant ? h("code", null, object.variant) : null, "double"], ["Key", object.key ? h("code", null, object.key) : null, "double"], ["Generation", object.generation ? h("code", null, object.generation) : null],
       ["Bytes of several responses", object.joinable === null || object.joinable === undefined ? null : object.joinable ? "can be combined" : `can't be combined: ${object.why_not_joinable}`],
     ]),
     h("h4", { class: "part" }, "Bytes"), byteMap(object),
+    object.headers?.length > 0 ? details("head", "Stored head", h("div", { class: "head-lines mono" }, object.headers.map(([name, value]) => h("div", null, `${name}: ${value}`)))) : null,
     object.flights?.length > 0 ? details("flights", `Fetches in progress: ${object.flights.length}`, flights(object, index)) : null,
     object.decisions?.length > 0 ? details("decisions", "Last decisions", decisions(object, index)) : null);
 }
@@ -178,20 +179,32 @@ function plain(value) {
   return typeof value === "boolean" ? (value ? "yes" : "no") : String(value);
 }
 
+/** Returns a stored object in one line. The cards below have all of it. */
+function storedShort(object) {
+  return h("span", null, object.status ? `status ${object.status}, ` : "", freshness(object) || badge(TITLES[object.state] || object.state || "stored"), object.age_s === undefined || object.age_s === null ? "" : `, age ${format.span(object.age_s)}`);
+}
+
+/** Returns a response that Sluice makes itself. */
+function answered(answer) {
+  return h("div", null, h("strong", null, `status ${answer.status}`), (answer.headers || []).map(([name, value]) => h("div", { class: "mono" }, `${name}: ${value}`)));
+}
+
 function explained(said) {
-  const gates = (said.gates || []).map((one) => h("li", null, badge(one.passes ? "passes" : "refuses", one.passes ? "good" : "bad"), h("strong", null, one.gate), h("span", null, one.detail || "")));
+  const gates = (said.gates || []).map((one) => h("li", null, badge(one.passes === true ? "passes" : one.passes === false ? "refuses" : "not checked", one.passes === true ? "good" : one.passes === false ? "bad" : "off"), h("strong", null, one.gate), h("span", null, one.detail ? [one.detail, meaning(one.detail) ? `: ${meaning(one.detail)}` : ""] : "")));
   const step = (title, value) => (value === null || value === undefined ? null : h("li", null, h("span", { class: "step" }, title), h("div", null, value)));
-  const cacheKey = said.key ? h("span", null, h("span", { class: "mono" }, said.key.primary), h("span", { class: "note" }, ` hash ${said.key.hash || "–"}${said.key.variant ? `, variant ${said.key.variant}` : ""}`)) : null;
+  const cacheKey = said.key ? h("span", null, h("span", { class: "mono" }, said.key.primary), h("span", { class: "note" }, ` hash ${said.key.hash || "–"}${said.key.vary?.length > 0 ? `, varies on ${said.key.vary.join(", ")}` : ""}${said.key.variant ? `, variant ${said.key.variant}` : ""}`)) : null;
   return h("div", { class: "card" }, h("ol", { class: "steps" },
     step("Site", said.site ? h("code", null, said.site) : "none"),
     step("Route", said.route ? h("span", null, h("code", null, said.route), said.handler ? ` → ${said.handler}` : "") : h("span", { class: "bad-text" }, "no route matches")),
     step("Gates", gates.length > 0 ? h("ul", { class: "gates" }, gates) : "none"),
     step("Edits", plain(said.edits)),
+    step("Rewritten to", said.rewritten ? h("code", null, said.rewritten) : null),
     step("Cache", said.cache ? h("code", null, said.cache) : "none"),
     step("Key", cacheKey),
-    step("Stored", said.stored ? plain(said.stored) : said.cache ? "nothing usable" : null),
+    step("Stored", said.stored ? storedShort(said.stored) : said.cache ? "nothing" : null),
     step("Decision", said.decision ? h("span", null, badge(said.decision), said.reason ? h("span", null, " ", h("code", null, said.reason), ` ${meaning(said.reason)}`) : "") : null),
+    step("Cache-Status", said.cache_status ? h("code", null, said.cache_status) : null),
     step("Policy", plain(said.policy)),
     step("Upstream", plain(said.upstream)),
-    step("Answer", said.answer ? h("strong", null, plain(said.answer)) : null)));
+    step("Answer", said.answer ? (typeof said.answer === "object" ? answered(said.answer) : h("strong", null, said.answer)) : null)));
 }

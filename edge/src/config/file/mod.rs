@@ -220,6 +220,8 @@ pub struct AdminFile {
     pub address: Key<OrFalse<String>>,
     pub hosts: Option<Names>,
     pub purge_from: Option<Names>,
+    pub price_per_gb: Key<f64>,
+    pub price_currency: Key<String>,
     pub tls: Key<OrFalse<Table<AdminTlsFile>>>,
 }
 

@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use crate::admin::Price;
 use crate::config::value::Level;
 use crate::downstream::Trust;
 use crate::http::Network;
@@ -50,6 +51,8 @@ pub struct Plan {
     pub admin: Option<SocketAddr>,
     /// Host names, in lower case, by which the admin API may be addressed.
     pub admin_hosts: Vec<String>,
+    /// Price of the traffic that caches save.
+    pub price: Price,
     /// TLS of the admin API, if it has any.
     pub admin_tls: Option<tls::ListenerTls>,
     /// Addresses that may send PURGE to a cached route.

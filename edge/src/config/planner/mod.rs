@@ -20,6 +20,7 @@ mod managed_tls;
 mod methods;
 mod names;
 mod paths;
+mod price;
 mod privileges;
 mod redirect_hosts;
 mod redirects;
@@ -84,6 +85,7 @@ pub fn plan(file: &File, examine_path: Examine<'_>, read: ReadPage<'_>) -> (Plan
         acme: acme::options(&file.tls, &mut checks),
         admin,
         admin_hosts: admin_hosts(file, &mut checks),
+        price: price::plan(&file.admin, &mut checks),
         admin_tls: tls::admin(&file.admin, &mut checks),
         log: logs::plan(&file.log, &mut checks),
         privileges: privileges::plan(&file.server, &mut checks),
