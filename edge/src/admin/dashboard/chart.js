@@ -72,8 +72,8 @@ function axisTime(_, splits, __, ___, step) {
 
 export class Chart {
   #uplot = null;
-  #visible = true;
-  #stale = false;
+  #visible = false;
+  #stale = true;
   #drawn = [];
   #built = "";
 
@@ -106,7 +106,6 @@ export class Chart {
     all.add(this);
     seen.observe(this.root);
     sizes.observe(this.plot);
-    if (this.options.feed.state !== "loading") draw(this);
   }
 
   destroy() {

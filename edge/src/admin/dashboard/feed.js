@@ -5,6 +5,8 @@ import { existing, loadCatalog } from "./metrics.js";
 import { comparison, period } from "./state.js";
 
 const POLL_MIN_S = 5;
+/** Shortest time after which the history is asked again for the compared period. */
+const RELOAD_MIN_MS = 15000;
 const EVENTS_WANTED = "notice";
 
 const isPeak = (name) => /_(p\d+|max)$/.test(name);
@@ -27,6 +29,7 @@ export class Feed {
   #notices = new Set();
   #abort = null;
   #timer = 0;
+  #loaded = 0;
 
   /**
    * `streamed`: whether new points come as a stream. Otherwise the history is asked again. `certain`: whether all series exist,
@@ -81,6 +84,7 @@ export class Feed {
       if (signal.aborted) return;
       this.#take(now, before, shift);
       this.state = "ready";
+      this.#loaded = performance.now();
     } catch (error) {
       if (signal.aborted) return;
       this.state = error.missing ? "missing" : "failed";
@@ -138,7 +142,7 @@ export class Feed {
     const names = this.#columns.size > 0 ? [...this.#columns.keys()] : existing(this.scope, this.series);
     let lost = false;
     stream("stream", { scope: this.scope, member: this.member, series: names.join(",") }, signal, (event) => {
-      if (event.type === "point") this.#point(JSON.parse(event.data));
+      if (event.type === "point") this.#point(JSON.parse(event.data), signal);
       else if (event.type === EVENTS_WANTED) for (const listener of this.#notices) listener(JSON.parse(event.data));
     }, (state) => {
       dispatchEvent(new CustomEvent("sluice-stream", { detail: state }));
@@ -158,10 +162,24 @@ export class Feed {
     }, pause);
   }
 
-  #point({ t, series }) {
+  /** Whether the history has more than the stream has brought: points of a gap, or of the compared period. */
+  #lacks(at, end) {
+    if (this.state !== "ready") return false;
+    const since = performance.now() - this.#loaded;
+    const isGap = end !== null && at - end > this.step * 1.5;
+    const isOld = this.compared && since > Math.max(RELOAD_MIN_MS, period().seconds * 50);
+    return (isGap && since > RELOAD_MIN_MS / 10) || isOld;
+  }
+
+  #point({ t, series }, signal) {
     const at = Math.floor(t / this.step) * this.step;
     let end = this.t.length > 0 ? this.t[this.t.length - 1] : null;
     if (end !== null && at < end) return;
+    if (this.#lacks(at, end)) {
+      this.#loaded = performance.now();
+      this.#load(signal);
+      return;
+    }
     for (const name of Object.keys(series)) {
       if (!this.#columns.has(name)) this.#columns.set(name, new Array(this.t.length).fill(null));
     }

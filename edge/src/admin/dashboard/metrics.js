@@ -36,23 +36,26 @@ export function existing(scope, wanted) {
 /** Applies a function to the values of several columns. A missing value makes the result missing. */
 export function lift(combine, ...columns) {
   if (columns.some((column) => !column)) return null;
-  const length = Math.min(...columns.map((column) => column.length));
-  const result = new Array(length);
-  for (let i = 0; i < length; i += 1) {
+  const result = new Array(Math.min(...columns.map((column) => column.length)));
+  const values = new Array(columns.length);
+  for (let i = 0; i < result.length; i += 1) {
     let whole = true;
-    const values = columns.map((column) => {
-      if (column[i] === null || column[i] === undefined) whole = false;
-      return column[i];
-    });
+    for (let j = 0; j < columns.length; j += 1) {
+      values[j] = columns[j][i];
+      if (values[j] === null || values[j] === undefined) whole = false;
+    }
     result[i] = whole ? combine(...values) : null;
   }
   return result;
 }
 
-export const plus = (...columns) => {
+const add = (a, b) => a + b;
+
+export function plus(...columns) {
   const there = columns.filter(Boolean);
-  return there.length === 0 ? null : lift((...values) => values.reduce((a, b) => a + b, 0), ...there);
-};
+  return there.length === 0 ? null : there.reduce((sum, column) => lift(add, sum, column));
+}
+
 export const over = (part, all) => lift((a, b) => (b > 0 ? a / b : null), part, all);
 export const minus = (a, b) => (b ? lift((x, y) => Math.max(0, x - y), a, b) : a);
 
