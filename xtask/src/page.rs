@@ -54,11 +54,17 @@ fn start(folder: &Path) -> Result<(Process, String, String)> {
         .start()?;
     let line = demo.wait_line("listening on ", START_TIMEOUT)?;
     let clients = line.trim_end().rsplit('/').next();
-    let clients = clients.with_context(|| format!("the address in {line:?}"))?.to_owned();
+    let clients = clients
+        .with_context(|| format!("the address in {line:?}"))?
+        .to_owned();
     let line = demo.wait_line("The dashboard: ", START_TIMEOUT)?;
-    let admin = line.split_whitespace().find(|word| word.starts_with("http://"));
+    let admin = line
+        .split_whitespace()
+        .find(|word| word.starts_with("http://"));
     let admin = admin.and_then(|url| url.strip_suffix("/dashboard/"));
-    let admin = admin.with_context(|| format!("the URL in {line:?}"))?.to_owned();
+    let admin = admin
+        .with_context(|| format!("the URL in {line:?}"))?
+        .to_owned();
     Ok((demo, clients, admin))
 }
 

@@ -151,7 +151,9 @@ mod tests {
         let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("src/admin/dashboard");
         let names = |folder: PathBuf, prefix: &str| {
             let entries = fs::read_dir(folder).expect("the folder");
-            let files = entries.filter_map(Result::ok).filter(|entry| entry.path().is_file());
+            let files = entries
+                .filter_map(Result::ok)
+                .filter(|entry| entry.path().is_file());
             let names = files.map(|entry| format!("{prefix}{}", entry.file_name().display()));
             names.collect::<BTreeSet<String>>()
         };
@@ -175,19 +177,35 @@ mod tests {
     fn the_page_names_only_its_own_files() {
         let index = text(INDEX);
         let mut named = 0;
-        for part in index.split(['"', ' ']).filter(|part| part.ends_with(".js") || part.ends_with(".css")) {
+        for part in index
+            .split(['"', ' '])
+            .filter(|part| part.ends_with(".js") || part.ends_with(".css"))
+        {
             text(part);
             named += 1;
         }
         assert!(named > 10, "{named}");
         assert!(!index.contains("style=") && !index.contains("http://"));
-        for (name, _) in FILES.iter().filter(|(name, _)| name.ends_with(".js") && !name.contains('/')) {
+        for (name, _) in FILES
+            .iter()
+            .filter(|(name, _)| name.ends_with(".js") && !name.contains('/'))
+        {
             let script = text(name);
-            for forbidden in ["innerHTML", "outerHTML", "insertAdjacentHTML", "document.write", "eval(", "new Function"] {
+            for forbidden in [
+                "innerHTML",
+                "outerHTML",
+                "insertAdjacentHTML",
+                "document.write",
+                "eval(",
+                "new Function",
+            ] {
                 assert!(!script.contains(forbidden), "{name}: {forbidden}");
             }
             for line in script.lines().filter(|line| line.contains("from \"./")) {
-                let file = line.split("\"./").nth(1).and_then(|rest| rest.split('"').next());
+                let file = line
+                    .split("\"./")
+                    .nth(1)
+                    .and_then(|rest| rest.split('"').next());
                 text(file.expect(line));
             }
         }
@@ -205,9 +223,15 @@ mod tests {
             Fwd::Stale,
             Fwd::Partial,
         ];
-        let known: BTreeSet<&str> = Reason::ALL.iter().map(|reason| reason.text()).chain(FWD.map(Fwd::as_str)).collect();
+        let known: BTreeSet<&str> = Reason::ALL
+            .iter()
+            .map(|reason| reason.text())
+            .chain(FWD.map(Fwd::as_str))
+            .collect();
         let lines = text("reasons.js").lines();
-        let explained = lines.filter_map(|line| line.strip_prefix("  \"")?.split_once("\": [")).map(|(name, _)| name);
+        let explained = lines
+            .filter_map(|line| line.strip_prefix("  \"")?.split_once("\": ["))
+            .map(|(name, _)| name);
         let explained: Vec<&str> = explained.collect();
         assert!(explained.len() > 40, "{explained:?}");
         for name in explained {
@@ -238,9 +262,16 @@ mod tests {
         let other = file("main.js", &headers(&[("if-none-match", &tag)]));
         assert_eq!(other.status(), StatusCode::OK);
         for unknown in ["", "nothing.js", "../mod.rs", "vendor/", "INDEX.HTML"] {
-            assert_eq!(file(unknown, &headers(&[])).status(), StatusCode::NOT_FOUND, "{unknown}");
+            assert_eq!(
+                file(unknown, &headers(&[])).status(),
+                StatusCode::NOT_FOUND,
+                "{unknown}"
+            );
         }
-        assert!(is_wanted(&headers(&[("accept", "text/html,application/xhtml+xml")])));
+        assert!(is_wanted(&headers(&[(
+            "accept",
+            "text/html,application/xhtml+xml"
+        )])));
         assert!(!is_wanted(&headers(&[("accept", "*/*")])) && !is_wanted(&headers(&[])));
     }
 }

@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use super::certificate_state::{CertificateOrder, Certificates, Ordered};
 use super::object::UrlState;
+use super::price::Price;
 use super::purge::{Order, Purging, Refusal};
 use super::server_order::ServerOrder;
-use super::settings::Price;
 use super::status::{Status, UpstreamState};
 use crate::tls;
 

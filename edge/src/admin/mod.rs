@@ -9,6 +9,7 @@ mod guard;
 mod inspect;
 mod metrics;
 mod object;
+mod price;
 mod purge;
 mod server;
 mod server_order;
@@ -24,9 +25,9 @@ pub use certificate_state::{
 };
 pub use inspect::{Inspect, UrlObjects};
 pub use object::{DecisionState, FlightState, ObjectPhase, ObjectState, OnVolume, Span, UrlState};
+pub use price::Price;
 pub use purge::{Order, PurgeLogged, Purging, Refusal};
 pub use server::Admin;
-pub use settings::Price;
 pub use server_order::{ServerOrder, ServerSet};
 pub use status::{
     FilesState, ReloadState, ServerState, ServerTotal, Status, UpstreamState, VolumeState,

@@ -1,4 +1,4 @@
-//! `GET /settings`: what the dashboard needs to know about this Sluice, and the price of the traffic that the caches save.
+//! `GET /settings`: what the dashboard needs to know about this Sluice.
 
 use axum::Json;
 use axum::extract::State;
@@ -6,17 +6,7 @@ use axum::response::{IntoResponse, Response};
 use serde::Serialize;
 
 use super::inspect::Shared;
-
-/// Price of a gigabyte (10^9 bytes) that an origin sends, as `[admin]` sets it.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
-pub struct Price {
-    /// The price; 0 without one.
-    #[serde(rename = "price_per_gb")]
-    pub per_gb: f64,
-    /// The currency, as in `$` or `EUR`.
-    #[serde(rename = "price_currency")]
-    pub currency: String,
-}
+use super::price::Price;
 
 /// Response to `GET /settings`.
 #[derive(Serialize)]

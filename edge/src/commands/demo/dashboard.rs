@@ -8,7 +8,6 @@ use anyhow::Context;
 use sluice_lab::origin::{Origin, OriginOptions, Resource, Seen};
 
 use super::traffic::{MEDIA_BYTES, Traffic};
-use super::{DemoArgs, free};
 use crate::commands::output::{announce, log_messages, say};
 use crate::config::{self, Level, LogOptions, Purpose};
 use crate::sys::ListenAddress;
@@ -28,8 +27,8 @@ const COOKIES_TO: Duration = Duration::from_secs(180);
 const SLOW: Duration = Duration::from_millis(25);
 const FAST: Duration = Duration::from_millis(4);
 
-/// Runs the demo until Ctrl-C.
-pub(super) fn run(args: &DemoArgs) -> anyhow::Result<()> {
+/// Runs the demo until Ctrl-C, with these addresses for clients and for the dashboard.
+pub(super) fn run(listen: &str, admin: &str) -> anyhow::Result<()> {
     let log = LogOptions {
         level: Level::Warn,
         messages: MessageTarget::Stderr,
@@ -39,13 +38,16 @@ pub(super) fn run(args: &DemoArgs) -> anyhow::Result<()> {
     let origins = [origin(FAST)?, origin(SLOW)?];
     let folder = tempfile::Builder::new().prefix("sluice-").tempdir()?;
     let volume = folder.path().join("disk1.vol");
-    let text = configuration(args, &origins, &volume.display().to_string())?;
+    let text = configuration(listen, admin, &origins, &volume.display().to_string())?;
     let plan = config::parse_here("the demo's configuration", &text, Purpose::Start)?.plan;
     let running = wiring::start(plan, None)?;
     announce(&running, &log)?;
     let edge = running.listeners.iter().find_map(ListenAddress::ip);
     let edge = edge.context("the demo needs an IP address to listen on")?;
-    let admin = running.admin.as_ref().map(|(_, address)| address.to_string());
+    let admin = running
+        .admin
+        .as_ref()
+        .map(|(_, address)| address.to_string());
     let admin = admin.context("the dashboard needs an admin address")?;
     let signals = wiring::Signals::take()?.catch_all()?;
     say(&invitation(edge, &admin))?;
@@ -88,7 +90,9 @@ fn respond(seen: &Seen, elapsed: Duration) -> Resource {
 
 /// Returns a page, which sets a cookie during a part of each round.
 fn page(page: Resource, elapsed: Duration) -> Resource {
-    let page = page.cache_control(PAGE_MAX_AGE).header("Content-Type", "text/html");
+    let page = page
+        .cache_control(PAGE_MAX_AGE)
+        .header("Content-Type", "text/html");
     match sets_cookies(elapsed) {
         true => page.header("Set-Cookie", "visit=1"),
         false => page,
@@ -105,8 +109,12 @@ fn closed() -> anyhow::Result<SocketAddr> {
     Ok(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?)
 }
 
-fn configuration(args: &DemoArgs, origins: &[Origin; 2], volume: &str) -> anyhow::Result<String> {
-    let address = |typed: &Option<String>, port| typed.clone().unwrap_or_else(|| free(port));
+fn configuration(
+    listen: &str,
+    admin: &str,
+    origins: &[Origin; 2],
+    volume: &str,
+) -> anyhow::Result<String> {
     let [fast, slow] = origins;
     // Strings of TOML and of JSON are written in the same way.
     let quoted = |text: &str| serde_json::Value::from(text).to_string();
@@ -158,8 +166,8 @@ proxy = \"legacy\"
 proxy = \"origin\"
 cache = \"pages\"
 ",
-        listen = quoted(&address(&args.listen, 8080)),
-        admin = quoted(&address(&args.admin, 9901)),
+        listen = quoted(listen),
+        admin = quoted(admin),
         volume = quoted(volume),
         fast = fast.addr(),
         slow = slow.addr(),

@@ -113,19 +113,25 @@ fn send(connection: &mut Client, request: &Request) -> bool {
     let mut headers = vec![("Host", request.host)];
     headers.extend(request.range.as_deref().map(|range| ("Range", range)));
     let reply = connection.get(&request.target, &headers);
-    reply.is_ok_and(|reply| !reply.header("connection").is_some_and(|value| value == "close"))
+    reply.is_ok_and(|reply| {
+        !reply
+            .header("connection")
+            .is_some_and(|value| value == "close")
+    })
 }
 
 /// Returns a request of the mix.
 fn request(random: &Random, weights: &[f64]) -> Request {
     let mut draw = random.below(100);
-    let kind = MIX.iter().find(|(share, ..)| match draw.checked_sub(*share) {
-        None => true,
-        Some(rest) => {
-            draw = rest;
-            false
-        }
-    });
+    let kind = MIX
+        .iter()
+        .find(|(share, ..)| match draw.checked_sub(*share) {
+            None => true,
+            Some(rest) => {
+                draw = rest;
+                false
+            }
+        });
     let (_, host, folder, names, end) = kind.copied().unwrap_or(MIX[0]);
     let name = pick(random, weights, names);
     let range = (folder == "video").then(|| {
