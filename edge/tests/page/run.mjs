@@ -19,8 +19,9 @@ const WIDTHS = [360, 768, 1600];
 const THEMES = ["light", "dark"];
 /** Total of the page's files in bytes. */
 const BYTES_MAX = 250_000;
-/** Longest time until the first chart is drawn, in the best of some loads. The machine may be busy with other tests. */
-const FIRST_VIEW_MAX_MS = Number(process.env.SLUICE_TEST_FIRST_VIEW_MS || 1000);
+/** Longest time until the first chart is drawn, in the best of some loads. The machine may be busy with other tests: on a quiet
+ * one, SLUICE_TEST_FIRST_VIEW_MS=300 is the aim. */
+const FIRST_VIEW_MAX_MS = Number(process.env.SLUICE_TEST_FIRST_VIEW_MS || 4000);
 const WAIT_MS = 20_000;
 const HOST = "media.example";
 const VIEWS = [

@@ -4,16 +4,25 @@
 
 import { color, h, put, say, text, uid } from "./dom.js";
 import { axisWriters, bytes, clock, moment, writers } from "./format.js";
-import { Legend } from "./legend.js";
-import { hidden, period, set } from "./state.js";
+import { hidden, period, set, toggleHidden } from "./state.js";
 
 const TABLE_ROWS = 24;
 const BYTE_STEPS = Array.from({ length: 50 }, (_, i) => 2 ** i);
-const sync = typeof uPlot === "undefined" ? null : uPlot.sync("sluice");
 
 const due = new Set();
 let frame = 0;
 let drawn = false;
+let isLoaded = false;
+
+/** Loads the library of charts. The page asks for data before, since running the library's code takes some time. */
+export function loadLibrary() {
+  const script = h("script", { src: "vendor/uplot.js" });
+  script.addEventListener("load", () => {
+    isLoaded = true;
+    for (const chart of all) draw(chart);
+  });
+  document.head.append(script);
+}
 
 /** Draws charts in the next frame, each once. */
 function draw(chart) {
@@ -68,6 +77,43 @@ function axisTime(_, splits, __, ___, step) {
     day = date;
     return isNew ? date : shown;
   });
+}
+
+/** The legend of a chart: a button for each series, which hides it, with the value under the pointer. */
+class Legend {
+  #entries = new Map();
+
+  constructor(chart, series, write) {
+    this.write = write;
+    this.root = h("ul", { class: "legend" });
+    for (const { key, label, color, help } of series) {
+      const value = h("span", { class: "value" });
+      const before = h("span", { class: "before" });
+      const button = h("button", {
+        type: "button", "aria-pressed": "true", title: help || `Hide or show ${label}`, onclick: () => toggleHidden(chart, key),
+      }, h("span", { class: `swatch c-${color}`, "aria-hidden": "true" }), h("span", { class: "name" }, label), value, before);
+      const item = h("li", { hidden: true }, button);
+      this.#entries.set(key, { item, button, value, before });
+      this.root.append(item);
+    }
+  }
+
+  /** Shows the entries of these series. Those in `off` are hidden in the chart. */
+  offer(keys, off) {
+    const there = new Set(keys);
+    for (const [key, { item, button }] of this.#entries) {
+      item.hidden = !there.has(key);
+      button.setAttribute("aria-pressed", String(!off.has(key)));
+    }
+  }
+
+  /** Shows a value of a series, and the one of the time before. */
+  value(key, value, before) {
+    const entry = this.#entries.get(key);
+    if (!entry) return;
+    text(entry.value, this.write(value));
+    text(entry.before, before === undefined || before === null ? "" : `was ${this.write(before)}`);
+  }
 }
 
 export class Chart {
@@ -142,7 +188,7 @@ export class Chart {
 
   /** Brings the chart up to date with its feed. */
   update() {
-    if (!all.has(this)) return;
+    if (!all.has(this) || !isLoaded) return;
     this.#stale = false;
     const { feed } = this.options;
     const there = this.options.series.map((one) => ({ ...one, values: one.of(feed.now), before: feed.compared ? one.of(feed.then) : null }))
@@ -246,7 +292,7 @@ export class Chart {
       padding: [8, 10, 0, 0],
       legend: { show: false },
       pxAlign: 1,
-      cursor: { sync: sync ? { key: "sluice", setSeries: false } : undefined, drag: { x: true, y: false, setScale: false }, points: { size: 7 }, y: false },
+      cursor: { sync: { key: "sluice", setSeries: false }, drag: { x: true, y: false, setScale: false }, points: { size: 7 }, y: false },
       select: { show: true },
       scales: { x: { time: true }, y: this.options.log ? { distr: 3, log: isBytes ? 2 : 10 } : { range: (_, low, high) => this.#range(low, high) } },
       axes: [

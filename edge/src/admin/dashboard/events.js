@@ -1,17 +1,17 @@
 // Recent errors and events with their named reasons, live.
 
-import { get, stream } from "./api.js";
 import { h, put, text } from "./dom.js";
 import * as format from "./format.js";
 import { badge, select, trouble } from "./parts.js";
+import { Recent } from "./recent.js";
 import { meaning } from "./reasons.js";
 import { get as param, link, set } from "./state.js";
 
-const KEPT = 1000;
 const SHOWN = 300;
 const TONES = { "request-failed": "bad", cut: "warn", server: "warn", volume: "bad", certificate: "warn", reload: "good", purge: "good", order: "good" };
 
 export function start(root, context) {
+  const recent = new Recent(context.signal);
   let all = [];
   let held = null;
   const rows = h("tbody");
@@ -42,33 +42,20 @@ export function start(root, context) {
     else put(rows, shown.map(row));
     text(count, `${shown.length} of ${all.length} events${held ? ", held" : ""}`);
   };
-  let frame = 0;
-  const soon = () => { frame ||= requestAnimationFrame(() => { frame = 0; if (!held) draw(); showKinds(); }); };
-  const add = (one) => {
-    const at = all.findIndex((old) => old.id === one.id);
-    if (at >= 0) all[at] = one;
-    else all = [...all.slice(1 - KEPT), one];
-    soon();
-  };
-  let last;
-  const load = async () => {
-    const data = await get("events", { after: last, n: 500 }, context.signal);
-    for (const one of data.events || []) add(one);
-    last = data.last ?? last;
-    soon();
-  };
-  load().then(() => {
-    let lost = false;
-    stream("stream", { scope: "edge", member: "", series: "requests" }, context.signal, (event) => {
-      if (event.type === "notice") add(JSON.parse(event.data));
-    }, (state) => {
-      dispatchEvent(new CustomEvent("sluice-stream", { detail: state }));
-      if (state === "live" && lost) load().catch(() => {});
-      lost = state === "lost" || state === "ended";
-    });
-    // Repeats of an event only raise its count, which the stream may leave out.
-    context.every(5, () => load().catch(() => {}));
-  }).catch((error) => { if (!context.signal.aborted) put(box, trouble(error, "list of events")); });
+  let isFirst = true;
+  context.every(2, async () => {
+    const isChanged = await recent.load();
+    if (context.signal.aborted) return;
+    if (recent.error && all.length === 0) {
+      put(box, trouble(recent.error, "list of events"));
+      return;
+    }
+    if (!isChanged && !isFirst) return;
+    isFirst = false;
+    all = recent.list;
+    showKinds();
+    if (!held) draw();
+  });
   context.onParams(() => true);
 }
 

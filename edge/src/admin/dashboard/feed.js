@@ -7,7 +7,6 @@ import { comparison, period } from "./state.js";
 const POLL_MIN_S = 5;
 /** Shortest time after which the history is asked again for the compared period. */
 const RELOAD_MIN_MS = 15000;
-const EVENTS_WANTED = "notice";
 
 const isPeak = (name) => /_(p\d+|max)$/.test(name);
 
@@ -26,7 +25,6 @@ export class Feed {
   #before = null;
   #counts = new Map();
   #listeners = new Set();
-  #notices = new Set();
   #abort = null;
   #timer = 0;
   #loaded = 0;
@@ -41,11 +39,6 @@ export class Feed {
 
   onChange(listener) {
     this.#listeners.add(listener);
-  }
-
-  /** Calls a function for each notice, such as the state of a server that changed. */
-  onNotice(listener) {
-    this.#notices.add(listener);
   }
 
   /** Returns the function that finds a column by the first of the names that exists. */
@@ -143,7 +136,6 @@ export class Feed {
     let lost = false;
     stream("stream", { scope: this.scope, member: this.member, series: names.join(",") }, signal, (event) => {
       if (event.type === "point") this.#point(JSON.parse(event.data), signal);
-      else if (event.type === EVENTS_WANTED) for (const listener of this.#notices) listener(JSON.parse(event.data));
     }, (state) => {
       dispatchEvent(new CustomEvent("sluice-stream", { detail: state }));
       if (state === "missing") this.#poll(signal);

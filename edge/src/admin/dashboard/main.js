@@ -1,10 +1,9 @@
 // The page: its bar, its views, and the state that they share.
 
 import { get, hasToken, onUnauthorized, setToken } from "./api.js";
-import { recolor, refreshCharts } from "./chart.js";
+import { loadLibrary, recolor, refreshCharts } from "./chart.js";
 import { Context } from "./context.js";
 import { forgetColors, h, put, say, text } from "./dom.js";
-import { login } from "./login.js";
 import { loadCatalog } from "./metrics.js";
 import * as overview from "./overview.js";
 import { choice, choose, failed, select, toast } from "./parts.js";
@@ -164,7 +163,7 @@ function begin() {
     event.preventDefault();
     document.getElementById("main").focus();
   });
-  onUnauthorized(login);
+  onUnauthorized(async () => (await import("./login.js")).login());
   addEventListener("sluice-drawn", markFirstView, { once: true });
   state.onChange(changed);
   addEventListener("sluice-stream", (event) => {
@@ -177,6 +176,7 @@ function begin() {
   showNavigation();
   showTools();
   show();
+  loadLibrary();
   loadSettings();
   loadCatalog();
 }

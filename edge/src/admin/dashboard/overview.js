@@ -1,12 +1,11 @@
 // The overview: traffic, hit ratio, latency, what the cache saves, and why the hit ratio fell.
 
-import { get } from "./api.js";
 import { marks } from "./chart.js";
 import { h, put } from "./dom.js";
 import * as format from "./format.js";
 import { EDGE_OUTCOMES, STATUSES, max, mean, outcome, over, percentiles } from "./metrics.js";
 import { Tile } from "./parts.js";
-import { Why } from "./why.js";
+import { Recent } from "./recent.js";
 
 const SERIES = [...EDGE_OUTCOMES, ...STATUSES, ...percentiles("request_duration"), "upstream_requests", "connections_now", "requests_now"];
 const GB = 1e9;
@@ -94,13 +93,20 @@ function eventMarks(events) {
   marks.set(events.filter((one) => MARKED[one.kind]).map((one) => ({ t: one.time / 1000, tone: MARKED[one.kind] })));
 }
 
-export const title = "Overview";
+/** Adds the panel about the hit ratio, whose code is loaded after that of the charts. */
+async function showWhy(place, context, recent) {
+  const { Why } = await import("./why.js");
+  if (context.signal.aborted) return;
+  const why = new Why(context.signal, () => recent.list);
+  put(place, why.root);
+  context.onPeriod(context.every(10, () => why.update()));
+}
 
 export function start(root, context) {
   const feed = context.feed({ scope: "edge", series: SERIES, streamed: true, certain: true });
   const all = tiles();
-  let events = [];
-  const why = new Why(context.signal, () => events);
+  const recent = new Recent(context.signal);
+  const why = h("div", { class: "grid why-place" });
   const strip = h("div", { class: "tiles" }, Object.values(all).map((tile) => tile.root));
   const charts = h("div", { class: "grid" },
     context.chart({ id: "traffic", title: "Requests by outcome", feed, stacked: true, unit: "rate", series: OUTCOME_SERIES, height: 240, wide: true }),
@@ -115,17 +121,11 @@ export function start(root, context) {
       { key: "3xx", label: "3xx", color: "other", of: (c) => c("responses_3xx") },
       { key: "4xx", label: "4xx", color: "miss", of: (c) => c("responses_4xx") },
       { key: "5xx", label: "5xx", color: "error", of: (c) => c("responses_5xx") }] }));
-  put(root, h("h1", null, "Overview"), strip, h("div", { class: "grid" }, why.root), h("h2", { class: "hidden" }, "Charts"), charts);
+  put(root, h("h1", null, "Overview"), strip, why, h("h2", { class: "hidden" }, "Charts"), charts);
   feed.onChange(() => fillTiles(all, feed, context.shared.settings));
-  const explain = context.every(10, () => why.update());
-  context.onPeriod(explain);
+  showWhy(why, context, recent);
   context.onSettings = () => fillTiles(all, feed, context.shared.settings);
-  feed.onNotice((one) => {
-    events = [...events.slice(-999), one];
-    if (MARKED[one.kind]) eventMarks(events);
+  context.every(5, async () => {
+    if (await recent.load()) eventMarks(recent.list);
   });
-  get("events", { n: 500 }, context.signal).then((data) => {
-    events = data.events || [];
-    eventMarks(events);
-  }).catch(() => {});
 }
