@@ -9,9 +9,9 @@ import { get as param, set } from "./state.js";
 import { plainTable } from "./table.js";
 import { whatIf } from "./whatif.js";
 
-const CACHE_SERIES = [...ROUTE_OUTCOMES, "bytes", "limit", "objects", "evicted", "evicted_age_s", "evicted_age_seconds", "volume_hits", "volume_bytes", "memory_used", "memory_limit", "evictions"];
-const VOLUME_SERIES = ["written_bytes", "rewritten_bytes", "asked_bytes", "record_bytes", "read_bytes", "reads", "reads_cached", "shed", "shed_bytes", "queue_bytes", "write_ms", "read_ms",
-  "busy", "busy_share", "device_busy", "device_busy_ms", "queue_length", "device_queue", "device_queue_ms", "await_ms", "device_await_ms", "device_reads", "device_writes", "write_amplification", "segments_free", "segments_used"];
+const CACHE_SERIES = [...ROUTE_OUTCOMES, "bytes", "limit", "objects", "evicted", "evicted_age_seconds", "volume_hits", "volume_bytes"];
+const VOLUME_SERIES = ["written_bytes", "record_bytes", "rewritten_bytes", "read_bytes", "reads", "read_ms", "shed", "shed_bytes", "queue_bytes",
+  "disk_reads", "disk_read_ms", "disk_writes", "disk_write_ms", "disk_busy_ms", "disk_queue_ms"];
 
 export function start(root, context) {
   const caches = h("div", { class: "grid", id: "cache-cards" });
@@ -62,7 +62,7 @@ function cacheCard(name, numbers, status) {
     facts([
       ["Objects", format.exact(numbers.objects)],
       ["Evicted", format.exact(numbers.evicted)],
-      ["Age of the last evicted", (numbers.evicted_age_seconds ?? numbers.evicted_age_s) === undefined ? null : format.span(numbers.evicted_age_seconds ?? numbers.evicted_age_s)],
+      ["Age of the last evicted", numbers.evicted_age_seconds === undefined ? null : format.span(numbers.evicted_age_seconds)],
       ["Pinned", format.bytes(numbers.pinned)],
       ["Fetches in progress", format.exact(numbers.flights)],
       ["Purge rules", format.exact(numbers.purges)],
@@ -89,12 +89,12 @@ function showCharts(box, context, names) {
       chart({ id: "c-hits", title: "Hit ratio", unit: "share", series: [
         { key: "requests", label: "by requests", color: "hit", of: outcome.ratio }, { key: "bytes", label: "by bytes", color: "collapsed", of: outcome.byteRatio }] }),
       chart({ id: "c-fill", title: "Memory against its limit", unit: "bytes", series: [
-        { key: "used", label: "used", color: "hit", of: (c) => c("bytes", "memory_used") }, { key: "limit", label: "limit", color: "error", of: (c) => c("limit", "memory_limit") }] }),
+        { key: "used", label: "used", color: "hit", of: (c) => c("bytes") }, { key: "limit", label: "limit", color: "error", of: (c) => c("limit") }] }),
       chart({ id: "c-outcome", title: "Requests", unit: "rate", stacked: true, series: [
         { key: "hit", label: "hit", color: "hit", of: outcome.hits }, { key: "validated", label: "validated", color: "validated", of: outcome.validated },
         { key: "collapsed", label: "collapsed", color: "collapsed", of: outcome.collapsed }, { key: "miss", label: "miss", color: "miss", of: outcome.misses }, { key: "pass", label: "pass", color: "pass", of: outcome.passes }] }),
-      chart({ id: "c-evicted", title: "Evictions", unit: "rate", series: [{ key: "evicted", label: "objects and blocks", color: "miss", of: (c) => c("evicted", "evictions") }] }),
-      chart({ id: "c-age", title: "Time since the last use of what is evicted", unit: "seconds", note: "Short times mean that the cache is too small for what is requested.", series: [{ key: "age", label: "age", color: "collapsed", of: (c) => c("evicted_age_s", "evicted_age_seconds") }] }),
+      chart({ id: "c-evicted", title: "Evictions", unit: "rate", series: [{ key: "evicted", label: "objects and blocks", color: "miss", of: (c) => c("evicted") }] }),
+      chart({ id: "c-age", title: "Time since the last use of what is evicted", unit: "seconds", note: "Short times mean that the cache is too small for what is requested.", series: [{ key: "age", label: "age", color: "collapsed", of: (c) => c("evicted_age_seconds") }] }),
       chart({ id: "c-volume", title: "Found on volumes", unit: "rate", series: [{ key: "hits", label: "objects and blocks", color: "collapsed", of: (c) => c("volume_hits") }] })));
 }
 
@@ -109,10 +109,13 @@ function showVolumeNumbers(volumes) {
   ]), [2, 3, 4, 5, 6, 7, 8, 9, 10]));
 }
 
-const busy = (c) => c("device_busy", "busy_share", "busy") || lift((ms) => Math.min(1, ms / 1000), c("device_busy_ms", "write_ms"));
-const queue = (c) => c("device_queue", "queue_length") || lift((ms) => ms / 1000, c("device_queue_ms", "read_ms"));
-const waited = (c) => lift((ms) => ms / 1000, c("device_await_ms", "await_ms")) || over(lift((ms) => ms / 1000, c("device_queue_ms", "read_ms")), plus(c("device_reads", "reads"), c("device_writes")));
-const amplification = (c) => c("write_amplification") || over(c("written_bytes"), c("asked_bytes", "record_bytes"));
+/** Milliseconds per second as a share, or as a mean number. */
+const perSecond = (column) => lift((ms) => ms / 1000, column);
+const busy = (c) => lift((share) => Math.min(1, share), perSecond(c("disk_busy_ms")));
+const queue = (c) => perSecond(c("disk_queue_ms"));
+const waited = (c) => over(perSecond(plus(c("disk_read_ms"), c("disk_write_ms"))), plus(c("disk_reads"), c("disk_writes")));
+const ownRead = (c) => over(perSecond(c("read_ms")), c("reads"));
+const amplification = (c) => over(c("written_bytes"), c("record_bytes"));
 
 function showVolumes(box, context, volumes) {
   if (volumes.length === 0) {
@@ -126,12 +129,13 @@ function showVolumes(box, context, volumes) {
   const chart = (options) => context.chart({ feed, ...options });
   put(box, h("h2", null, "Volumes"), shownVolumes, h("div", { class: "head" }, h("h2", null, `Load of ${chosen}`), pick("Volume", "volume", names, chosen)),
     h("div", { class: "grid three" },
-      chart({ id: "v-busy", title: "Busy", note: "Share of the time in which the device worked, as iostat shows it.", unit: "share", range: () => [0, 1], series: [{ key: "busy", label: "busy", color: "miss", of: busy }] }),
-      chart({ id: "v-queue", title: "Queue", note: "Mean number of requests to the device.", unit: "count", series: [{ key: "queue", label: "requests", color: "collapsed", of: queue }] }),
-      chart({ id: "v-await", title: "Await", note: "Mean time of one request to the device.", unit: "seconds", series: [{ key: "await", label: "time", color: "p99", of: waited }] }),
+      chart({ id: "v-busy", title: "Busy", note: "Share of the time in which the disk worked, for any program (iostat).", unit: "share", range: () => [0, 1], series: [{ key: "busy", label: "busy", color: "miss", of: busy }] }),
+      chart({ id: "v-queue", title: "Queue", note: "Mean number of requests that the disk had to serve.", unit: "count", series: [{ key: "queue", label: "requests", color: "collapsed", of: queue }] }),
+      chart({ id: "v-await", title: "Await", note: "Mean time of one read or write, with the time in the queue.", unit: "seconds", series: [{ key: "await", label: "time", color: "p99", of: waited }] }),
       chart({ id: "v-io", title: "Read and written", unit: "bytesRate", series: [
         { key: "read", label: "read", color: "hit", of: (c) => c("read_bytes") }, { key: "written", label: "written", color: "collapsed", of: (c) => c("written_bytes") }, { key: "rewritten", label: "rewritten", color: "pass", of: (c) => c("rewritten_bytes") }] }),
       chart({ id: "v-shed", title: "Shed writes", note: "Records that were not written because the queue was full.", unit: "rate", series: [{ key: "shed", label: "shed", color: "error", of: (c) => c("shed") }] }),
       chart({ id: "v-amp", title: "Write amplification", note: "Bytes written for each byte of a record.", unit: "count", series: [{ key: "amp", label: "factor", color: "pass", of: amplification }] }),
+      chart({ id: "v-read", title: "Time of one read", note: "Reads of this volume, also those from the page cache.", unit: "seconds", series: [{ key: "read", label: "mean", color: "p95", of: ownRead }] }),
       chart({ id: "v-wait", title: "Waiting to be written", unit: "bytes", series: [{ key: "queue", label: "in the queue", color: "miss", of: (c) => c("queue_bytes") }] })));
 }

@@ -10,8 +10,8 @@ import { get as param, set } from "./state.js";
 import { plainTable } from "./table.js";
 
 const SERIES = ["requests", "failures", "connects", "reuses", "idle", "busy", "bytes_in", "bytes_out", "http2_connections", "http2_streams",
-  "tcp_samples", "tcp_window_bytes", "tcp_in_flight_bytes", "tcp_retransmits", "cwnd", "in_flight", "retransmits",
-  ...percentiles("connect_duration"), ...percentiles("tls_handshake_duration"), ...percentiles("header_duration"), ...percentiles("response_duration"), ...percentiles("tcp_rtt"), ...percentiles("rtt")];
+  "tcp_samples", "tcp_window_bytes", "tcp_in_flight_bytes", "tcp_retransmits",
+  ...percentiles("connect_duration"), ...percentiles("tls_handshake_duration"), ...percentiles("header_duration"), ...percentiles("response_duration"), ...percentiles("tcp_rtt")];
 const ORDERS = [
   ["up", "Up", "Send requests to it again?", "The server gets its share of the requests."],
   ["drain", "Drain", "Drain it?", "The server gets no new requests, except of clients that stick to it by their cookie. Requests in progress end as usual."],
@@ -110,7 +110,7 @@ function orderButton(upstream, server, [value, label, question, detail], load) {
   return button;
 }
 
-const perSample = (c, sum, ready) => c(ready) || over(c(sum), c("tcp_samples"));
+const perSample = (c, sum) => over(c(sum), c("tcp_samples"));
 const firstUse = (c) => minus(c("requests"), c("reuses"));
 
 function showServer(box, context, upstream, server) {
@@ -130,10 +130,10 @@ function showServer(box, context, upstream, server) {
         { key: "busy", label: "in use", color: "hit", of: (c) => c("busy") }, { key: "idle", label: "idle", color: "other", of: (c) => c("idle") }] })),
     h("h2", null, "TCP view"), note("From the kernel's data about the connections (TCP_INFO), sampled after responses."),
     h("div", { class: "grid three" },
-      chart({ id: "s-rtt", title: "Round trip", unit: "seconds", series: percentileSeries(server.tcp_rtt ? "tcp_rtt" : "rtt").slice(0, 3) }),
+      chart({ id: "s-rtt", title: "Round trip", unit: "seconds", series: percentileSeries("tcp_rtt").slice(0, 3) }),
       chart({ id: "s-window", title: "Congestion window and bytes in flight", unit: "bytes", note: "In flight near the window: the network is the limit. Far below it: the application is.", series: [
-        { key: "window", label: "window", color: "collapsed", of: (c) => perSample(c, "tcp_window_bytes", "cwnd") }, { key: "flight", label: "in flight", color: "hit", of: (c) => perSample(c, "tcp_in_flight_bytes", "in_flight") }] }),
-      chart({ id: "s-retransmits", title: "Retransmits", unit: "rate", series: [{ key: "retransmits", label: "segments sent again", color: "error", of: (c) => c("tcp_retransmits", "retransmits") }] })),
+        { key: "window", label: "window", color: "collapsed", of: (c) => perSample(c, "tcp_window_bytes") }, { key: "flight", label: "in flight", color: "hit", of: (c) => perSample(c, "tcp_in_flight_bytes") }] }),
+      chart({ id: "s-retransmits", title: "Retransmits", unit: "rate", series: [{ key: "retransmits", label: "segments sent again", color: "error", of: (c) => c("tcp_retransmits") }] })),
     h("h2", null, "Reuse of connections"), reuse,
     h("div", { class: "grid" },
       chart({ id: "s-reuse", title: "Requests by connection", unit: "rate", stacked: true, wide: true, series: [
