@@ -135,6 +135,8 @@ fn pages(edge: Shared) -> Router {
     Router::new()
         .route("/", get(index))
         .route("/dashboard", get(dashboard::redirect))
+        .route(dashboard::PATH, get(dashboard::page))
+        .route("/dashboard/{*name}", get(dashboard::part))
         .route("/settings", get(settings::show))
         .route("/status", get(status))
         .route("/purge", post(purge))
@@ -146,9 +148,6 @@ fn pages(edge: Shared) -> Router {
         )
         .route("/metrics", get(metrics))
         .layer(from_fn_with_state(edge.clone(), guard))
-        // These files have no guard against other hosts either, because they contain nothing.
-        .route(dashboard::PATH, get(dashboard::page))
-        .route("/dashboard/{*name}", get(dashboard::part))
         // This page has no guard against other hosts: load balancers use any host name, and the page
         // shows nothing.
         .route("/health", get(|| async { "ok\n" }))

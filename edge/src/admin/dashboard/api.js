@@ -32,7 +32,7 @@ export function setToken(value) {
 
 export const hasToken = () => token !== "";
 
-/** Sets the function that asks for a token and returns whether there is one. */
+/** Sets the function that asks for a token and returns whether there is one. Its argument: whether a token was refused. */
 export function onUnauthorized(ask) {
   askForToken = ask;
 }
@@ -64,7 +64,7 @@ async function authorized(send) {
     const response = await send();
     if (response.status !== 401) return response;
     if (token !== used) continue;
-    asking ||= askForToken().finally(() => { asking = null; });
+    asking ||= askForToken(used !== "").finally(() => { asking = null; });
     if (!(await asking)) throw new ApiError(401, "a token is needed");
   }
 }

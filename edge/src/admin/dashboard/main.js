@@ -163,7 +163,7 @@ function begin() {
     event.preventDefault();
     document.getElementById("main").focus();
   });
-  onUnauthorized(async () => (await import("./login.js")).login());
+  onUnauthorized(async (isRefused) => (await import("./login.js")).login(isRefused));
   addEventListener("sluice-drawn", markFirstView, { once: true });
   state.onChange(changed);
   addEventListener("sluice-stream", (event) => {
