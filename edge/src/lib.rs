@@ -32,6 +32,7 @@ pub(crate) mod telemetry;
 pub(crate) mod tls;
 pub(crate) mod upstream;
 pub(crate) mod volume;
+pub(crate) mod what_if;
 pub(crate) mod wiring;
 
 pub use commands::run;
@@ -59,7 +60,7 @@ pub mod test_rigs {
     /// Parsers and rules of HTTP that all versions of HTTP share.
     pub mod http {
         pub use crate::http::{
-            FieldBlock, Method, Scheme, cache_control, conditional, date, fields, freshen,
+            FieldBlock, Method, Scheme, bearer, cache_control, conditional, date, fields, freshen,
             freshness, key, location, pattern, range, reference, surrogate, target, targeted, vary,
         };
     }

@@ -7,6 +7,7 @@ mod targets;
 use sluice::test_rigs::exercise;
 use sluice::test_rigs::files;
 use sluice::test_rigs::http::FieldBlock;
+use sluice::test_rigs::http::bearer;
 use sluice::test_rigs::http::cache_control::{RequestDirectives, ResponseDirectives, SECONDS_MAX};
 use sluice::test_rigs::http::conditional::{Decision, Validators, evaluate};
 use sluice::test_rigs::http::fields::{Fields, is_field_value, is_token, lines_of};
@@ -18,6 +19,7 @@ use sluice::test_rigs::http::pattern::Pattern;
 use sluice::test_rigs::http::range::{self, ContentRange, Resolved};
 use sluice::test_rigs::http::reference;
 use sluice::test_rigs::http::target::{self, Form};
+use sluice::test_rigs::http::trace_context::{self, STATE_MAX, TraceContext, TraceParent};
 use sluice::test_rigs::http::vary::{self, Codings, NAMES_MAX, Reductions, Vary};
 use sluice::test_rigs::http::{Method, Scheme, date, surrogate, targeted};
 use sluice::test_rigs::http1::{chunked, head};
@@ -45,6 +47,20 @@ pub fn tls_connection(data: &[u8]) {
 /// Checks the parser of the PROXY protocol.
 pub fn proxy_preamble(data: &[u8]) {
     proxy_protocol::exercise(data);
+}
+
+/// Checks the parser of bearer tokens in Authorization: a token is the end of the value, and is found again.
+pub fn authorization(data: &[u8]) {
+    let Some(token) = bearer::token(data) else {
+        return;
+    };
+    assert!(bearer::is_token(token) && token.len() <= bearer::TOKEN_BYTES_MAX);
+    let scheme = data.strip_suffix(token).expect("the token is the end");
+    assert!(scheme.trim_ascii_end().eq_ignore_ascii_case(b"bearer"));
+    assert_eq!(
+        bearer::token(&[&b"BEARER "[..], token].concat()),
+        Some(token)
+    );
 }
 
 /// Checks the parser of HTTP/1 request heads.
@@ -130,6 +146,26 @@ fn check_resolved(resolved: &Resolved, length: u64) {
         assert!(part.start < part.end && part.end <= length);
         let apart = |other: &std::ops::Range<u64>| other.end < part.start || part.end < other.start;
         assert!(parts[i + 1..].iter().all(apart));
+    }
+}
+
+/// Checks the parsers of traceparent and tracestate: what is sent is valid and bounded, whatever was received.
+pub fn trace_context(data: &[u8]) {
+    let mut fields = Fields::new();
+    let names = [trace_context::PARENT_HEADER, trace_context::STATE_HEADER];
+    for (line, value) in data.split(|b| *b == b'\n').enumerate() {
+        if is_field_value(value) {
+            fields.append(names[line.min(1)], value);
+        }
+    }
+    let trace = TraceContext::of(&fields, [1, 2, 3]);
+    let mut parent = Vec::new();
+    trace.write_parent(&mut parent);
+    assert!(TraceParent::parse(&parent).is_some());
+    if let Some(state) = trace.state() {
+        assert!(state.len() <= STATE_MAX);
+        let again = trace_context::state([state.as_bytes()].into_iter());
+        assert_eq!(again.as_deref(), Some(state));
     }
 }
 

@@ -57,6 +57,16 @@ pub const TARGETS: &[Target] = &[
         ],
     },
     Target {
+        name: "trace_context",
+        run: trace_context,
+        runs: RUNS,
+        seeds: &[
+            b"00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01\na=1,b@c=2\nd=3",
+            b"cc-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-ff-more\n0_-*/=x y",
+            b"00-00000000000000000000000000000000-0000000000000000-00",
+        ],
+    },
+    Target {
         name: "date",
         run: date,
         runs: RUNS,
@@ -157,6 +167,17 @@ pub const TARGETS: &[Target] = &[
             b"/v/1/a?expires=1767225600&signature=FC7s-6bb369s8FwuYcbkJFC-1OocVyfCtm-BXdojFUcz&x=1",
             b"/v/1/a?signature=142eecfbea6dbfaecf05c22e6ef42450bed4ea1c5727c2b66f815dda23154733&prefix=%2Fv/1/&expires=1",
             b"/?&&expires&signature=&prefix=%",
+        ],
+    },
+    Target {
+        name: "authorization",
+        run: authorization,
+        runs: RUNS,
+        seeds: &[
+            b"Bearer mF_9.B5f-4.1JqM",
+            b"bearer   a~b+c/0123456789==",
+            b"Basic YTpi",
+            b"Bearer a, Bearer b",
         ],
     },
     Target {

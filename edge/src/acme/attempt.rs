@@ -72,6 +72,7 @@ pub async fn obtain(shared: &Shared, attempt: &Attempt, state: State) {
     match in_turn(shared, attempt, replaced, &mut record).await {
         Ok(certificate) => {
             tracing::info!(
+                target: "sluice::event::certificate::obtained",
                 names = record.names.join(", "),
                 issuer = certificate.facts.issuer,
                 "a certificate was obtained"
@@ -89,6 +90,7 @@ pub async fn obtain(shared: &Shared, attempt: &Attempt, state: State) {
             let settings = attempt.options.settings();
             record.fail(&failure.message, &settings, again_unix_s);
             tracing::error!(
+                target: "sluice::event::certificate::failed",
                 names = record.names.join(", "),
                 cause = record.last_error.as_deref(),
                 again_in_s = again_unix_s - now_unix_s,

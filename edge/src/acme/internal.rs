@@ -128,7 +128,7 @@ impl Internal {
                         has_changed = true;
                     }
                     Err(problem) => {
-                        tracing::error!(problem, "a certificate could not be renewed");
+                        tracing::error!(target: "sluice::event::certificate::failed", problem, "a certificate could not be renewed");
                         state.not_before_unix_s = now_unix_s + AGAIN_S;
                     }
                 }

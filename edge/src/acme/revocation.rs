@@ -123,11 +123,13 @@ impl Revocation {
         let names = self.names.join(", ");
         match &failure {
             None => tracing::warn!(
+                target: "sluice::event::certificate::revoked",
                 names,
                 reason = self.reason.name(),
                 "a certificate was revoked, and a new one is obtained"
             ),
             Some(failure) => tracing::error!(
+                target: "sluice::event::certificate::revocation-failed",
                 names,
                 cause = failure.message,
                 "a certificate could not be revoked, and stays in use"

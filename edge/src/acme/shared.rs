@@ -225,7 +225,7 @@ impl Shared {
             }
             Err(problem) => {
                 let certificate = Record::id(&record.names);
-                tracing::error!(certificate, problem, "a stored certificate can't be used");
+                tracing::error!(target: "sluice::event::certificate::unusable", certificate, problem, "a stored certificate can't be used");
                 None
             }
         });
@@ -307,6 +307,7 @@ impl Shared {
     /// that has no certificate is forgotten, since clients decide about the number of such names.
     pub fn postpone(&self, id: &str, record: &Record, failure: &Failure) {
         tracing::warn!(
+            target: "sluice::event::certificate::postponed",
             names = record.names.join(", "),
             cause = failure.message,
             "a certificate is not requested yet"

@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 use tokio::sync::oneshot;
 
+use super::mask::shorten;
 use crate::telemetry::{CertificateNumbers, CertificateTotals};
 
 /// Most certificates in the status and the metrics.
@@ -131,6 +132,22 @@ pub struct CertificateOrder {
     pub order: CertificateAction,
     /// The reason of a revocation, as RFC 5280 names it.
     pub reason: Option<String>,
+}
+
+impl CertificateOrder {
+    /// Describes the order for the log.
+    pub(super) fn describe(&self) -> String {
+        let action = match self.order {
+            CertificateAction::Renew => "renew",
+            CertificateAction::Revoke => "revoke",
+        };
+        let mut text = format!("{action} {}", self.name);
+        if let Some(reason) = &self.reason {
+            text = format!("{text}, {reason}");
+        }
+        shorten(&mut text);
+        text
+    }
 }
 
 /// An order about a certificate.

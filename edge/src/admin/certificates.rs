@@ -2,16 +2,16 @@
 
 use std::time::Duration;
 
-use axum::Json;
 use axum::extract::rejection::QueryRejection;
-use axum::extract::{ConnectInfo, Query, State};
+use axum::extract::{Query, State};
 use axum::response::{IntoResponse, Response};
+use axum::{Extension, Json};
 use hyper::StatusCode;
 use hyper::header::CACHE_CONTROL;
 use tokio::time::timeout;
 
 use super::certificate_state::{CertificateOrder, Ordered};
-use super::connections::Progress;
+use super::change::ChangeNote;
 use super::inspect::Shared;
 use super::purge::Refusal;
 
@@ -43,20 +43,17 @@ pub(super) async fn list(State(edge): State<Shared>) -> Response {
     ([(CACHE_CONTROL, "no-store")], Json(edge.certificates())).into_response()
 }
 
-/// Answers `POST /certificates`. Only clients on this machine may give orders.
+/// Answers `POST /certificates`.
 pub(super) async fn order(
     State(edge): State<Shared>,
-    ConnectInfo(progress): ConnectInfo<Progress>,
+    Extension(note): Extension<ChangeNote>,
     order: Result<Query<CertificateOrder>, QueryRejection>,
 ) -> Response {
-    if !progress.is_local {
-        let text = "orders about certificates are accepted from this machine only\n";
-        return (StatusCode::FORBIDDEN, text).into_response();
-    }
     let Ok(Query(order)) = order else {
         let text = "write /certificates?name=NAME&order=renew or /certificates?name=NAME&order=revoke&reason=REASON\n";
         return (StatusCode::BAD_REQUEST, text).into_response();
     };
+    note.describe(order.describe());
     let outcome = match edge.order_certificate(&order) {
         Ok(ordered) => outcome(ordered).await,
         Err(refusal) => Err(refusal),

@@ -4,7 +4,7 @@
 use std::collections::VecDeque;
 use std::io;
 use std::net::SocketAddr;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -14,13 +14,14 @@ use axum::extract::connect_info::Connected;
 use axum::serve::IncomingStream;
 use parking_lot::Mutex;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::{TcpListener, UnixListener};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::{Instant, Sleep, sleep, timeout};
 
 use super::inspect::Shared;
-use super::stream::AdminStream;
+use super::peer::Peer;
+use super::stream::{AdminStream, NewSocket};
 use crate::http::Scheme;
 
 /// Most connections at once that have begun. A further one replaces the one that has waited longest for a
@@ -36,6 +37,63 @@ const CONNECTION_LIFE: Duration = Duration::from_secs(60);
 /// Pause after a failed accept, which usually means that no file descriptor is left.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
+/// A listening socket for the admin API, in non-blocking mode.
+#[derive(Debug)]
+pub enum AdminSocket {
+    /// A TCP socket.
+    Tcp(std::net::TcpListener),
+    /// A Unix socket.
+    Unix(std::os::unix::net::UnixListener),
+}
+
+impl AdminSocket {
+    /// Returns the address of a TCP socket.
+    pub(super) fn address(&self) -> io::Result<Option<SocketAddr>> {
+        match self {
+            AdminSocket::Tcp(listener) => listener.local_addr().map(Some),
+            AdminSocket::Unix(_) => Ok(None),
+        }
+    }
+}
+
+/// A listening socket that the thread's runtime watches.
+enum Listening {
+    Tcp(TcpListener),
+    Unix(UnixListener),
+}
+
+impl Listening {
+    fn new(socket: AdminSocket) -> io::Result<Listening> {
+        Ok(match socket {
+            AdminSocket::Tcp(listener) => Listening::Tcp(TcpListener::from_std(listener)?),
+            AdminSocket::Unix(listener) => Listening::Unix(UnixListener::from_std(listener)?),
+        })
+    }
+
+    async fn accept(&self) -> io::Result<(NewSocket, Peer)> {
+        match self {
+            Listening::Tcp(listener) => {
+                let (stream, address) = listener.accept().await?;
+                Ok((NewSocket::Tcp(stream), Peer::Ip(address)))
+            }
+            Listening::Unix(listener) => {
+                let (stream, _) = listener.accept().await?;
+                let user = stream.peer_cred().ok().map(|client| client.uid());
+                Ok((NewSocket::Unix(stream), Peer::Unix(user)))
+            }
+        }
+    }
+}
+
+impl AsFd for Listening {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match self {
+            Listening::Tcp(listener) => listener.as_fd(),
+            Listening::Unix(listener) => listener.as_fd(),
+        }
+    }
+}
+
 /// A connection that has begun.
 struct OpenConnection {
     progress: Progress,
@@ -48,33 +106,33 @@ struct OpenConnection {
 pub(super) struct AdminListener {
     /// A reserved descriptor, so that operators can still connect when clients have taken all others.
     reserve: Option<OwnedFd>,
-    listener: TcpListener,
+    listener: Listening,
     edge: Shared,
     permits: Arc<Semaphore>,
     /// The connections that have begun.
     open: Vec<OpenConnection>,
     /// One task for each connection that has not begun yet.
-    beginning: JoinSet<Option<(AdminStream, SocketAddr)>>,
+    beginning: JoinSet<Option<(AdminStream, Peer)>>,
     /// Handles of these tasks, the oldest first.
     handles: VecDeque<AbortHandle>,
 }
 
 impl AdminListener {
     /// Accepts connections on this socket.
-    pub(super) fn new(listener: TcpListener, edge: Shared) -> AdminListener {
-        AdminListener {
+    pub(super) fn new(socket: AdminSocket, edge: Shared) -> io::Result<AdminListener> {
+        Ok(AdminListener {
             reserve: None,
-            listener,
+            listener: Listening::new(socket)?,
             edge,
             permits: Arc::new(Semaphore::new(CONNECTIONS_MAX)),
             open: Vec::new(),
             beginning: JoinSet::new(),
             handles: VecDeque::new(),
-        }
+        })
     }
 
     /// Waits for the beginning of a new connection in a task.
-    fn watch(&mut self, stream: TcpStream, address: SocketAddr) {
+    fn watch(&mut self, socket: NewSocket, peer: Peer) {
         self.handles.retain(|task| !task.is_finished());
         if self.handles.len() >= BEGINNING_MAX
             && let Some(oldest) = self.handles.pop_front()
@@ -83,12 +141,12 @@ impl AdminListener {
         }
         let edge = self.edge.clone();
         let begun = async move {
-            let begun = AdminStream::begin(stream, address, &edge);
+            let begun = AdminStream::begin(socket, peer, &edge);
             let Ok(begun) = timeout(REQUEST_TIMEOUT, begun).await else {
-                tracing::debug!(client = %address, "an admin connection was silent for too long");
+                tracing::debug!(client = %peer, "an admin connection was silent for too long");
                 return None;
             };
-            Some((begun?, address))
+            Some((begun?, peer))
         };
         self.handles.push_back(self.beginning.spawn(begun));
     }
@@ -109,9 +167,9 @@ impl AdminListener {
         self.permits.clone().acquire_owned().await.ok()
     }
 
-    async fn accepted(&mut self, result: io::Result<(TcpStream, SocketAddr)>) {
+    async fn accepted(&mut self, result: io::Result<(NewSocket, Peer)>) {
         match result {
-            Ok((stream, address)) => self.watch(stream, address),
+            Ok((socket, peer)) => self.watch(socket, peer),
             Err(_) if self.reserve.take().is_some() => {}
             Err(error) => {
                 tracing::warn!(%error, "the admin address can't accept a connection");
@@ -123,14 +181,14 @@ impl AdminListener {
 
 impl axum::serve::Listener for AdminListener {
     type Io = AdminConnection;
-    type Addr = SocketAddr;
+    type Addr = Peer;
 
-    async fn accept(&mut self) -> (AdminConnection, SocketAddr) {
+    async fn accept(&mut self) -> (AdminConnection, Peer) {
         loop {
             if self.reserve.is_none() {
                 self.reserve = self.listener.as_fd().try_clone_to_owned().ok();
             }
-            let (stream, address) = tokio::select! {
+            let (stream, peer) = tokio::select! {
                 result = self.listener.accept() => {
                     self.accepted(result).await;
                     continue;
@@ -142,16 +200,18 @@ impl axum::serve::Listener for AdminListener {
             };
             let permit = self.permit().await;
             let (evict, evicted) = oneshot::channel();
-            let is_local = address.ip().to_canonical().is_loopback();
-            let connection = AdminConnection::new(stream, is_local, permit, evicted);
+            let connection = AdminConnection::new(stream, peer, permit, evicted);
             let progress = connection.progress.clone();
             self.open.push(OpenConnection { progress, evict });
-            return (connection, address);
+            return (connection, peer);
         }
     }
 
-    fn local_addr(&self) -> io::Result<SocketAddr> {
-        self.listener.local_addr()
+    fn local_addr(&self) -> io::Result<Peer> {
+        match &self.listener {
+            Listening::Tcp(listener) => listener.local_addr().map(Peer::Ip),
+            Listening::Unix(_) => Ok(Peer::Unix(None)),
+        }
     }
 }
 
@@ -170,7 +230,7 @@ pub(super) struct AdminConnection {
 impl AdminConnection {
     fn new(
         stream: AdminStream,
-        is_local: bool,
+        peer: Peer,
         permit: Option<OwnedSemaphorePermit>,
         evicted: oneshot::Receiver<()>,
     ) -> AdminConnection {
@@ -185,7 +245,7 @@ impl AdminConnection {
             evicted: Some(evicted),
             progress: Progress {
                 scheme: stream.scheme(),
-                is_local,
+                peer,
                 state: Arc::new(Mutex::new(state)),
             },
             stream,
@@ -216,8 +276,8 @@ impl AdminConnection {
 pub(super) struct Progress {
     /// Scheme of the requests on the connection.
     pub(super) scheme: Scheme,
-    /// Whether the client is on this machine.
-    pub(super) is_local: bool,
+    /// The client.
+    pub(super) peer: Peer,
     state: Arc<Mutex<State>>,
 }
 

@@ -4,11 +4,17 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::certificate_state::{CertificateOrder, Certificates, Ordered};
+use super::change::Change;
+use super::explanation::{Explanation, Question};
+use super::fetch_order::{FetchOrder, Fetching};
 use super::object::UrlState;
 use super::price::Price;
 use super::purge::{Order, Purging, Refusal};
 use super::server_order::ServerOrder;
 use super::status::{Status, UpstreamState};
+use super::tokens::Tokens;
+use super::what_if::WhatIf;
+use crate::telemetry::Observed;
 use crate::tls;
 
 /// The interface, as all requests share it.
@@ -29,6 +35,9 @@ pub trait Inspect: Send + Sync {
     /// Records the counters and request durations for the rates of the last seconds. Called once per second.
     fn note_counters(&self);
 
+    /// Returns the collected samples and events.
+    fn observed(&self) -> &Observed;
+
     /// Returns the state of everything. Must return quickly.
     fn status(&self) -> Status;
 
@@ -42,6 +51,17 @@ pub trait Inspect: Send + Sync {
     /// Returns the name of this machine; empty if it is not known.
     fn host_name(&self) -> String;
 
+    /// Returns the tokens of requests.
+    fn admin_tokens(&self) -> Arc<Tokens>;
+
+    /// Returns the time since some moment, in microseconds.
+    fn now_us(&self) -> u64;
+
+    /// Records a change that a client has made, or tried to make.
+    fn note_change(&self, change: &Change) {
+        change.log();
+    }
+
     /// Returns the TLS of new connections. `None`: they are in clear text.
     fn admin_tls(&self) -> Option<Arc<tls::Server>>;
 
@@ -52,6 +72,20 @@ pub trait Inspect: Send + Sync {
     ///
     /// The URL or a header is invalid (400). The text says why.
     fn url(&self, url: &str, headers: &str) -> Result<UrlObjects, String>;
+
+    /// Explains what would happen to a request. Sends and counts nothing. May read folders of files.
+    ///
+    /// # Errors
+    ///
+    /// The URL, the method, a header or the client's address is invalid (400). The text says why.
+    fn explain(&self, question: &Question) -> Result<Explanation, String>;
+
+    /// Begins to fetch the missing bytes of a URL.
+    ///
+    /// # Errors
+    ///
+    /// The URL can't be fetched, or too many fetches are in progress. The refusal says why.
+    fn fetch(&self, order: FetchOrder) -> Result<Fetching, Refusal>;
 
     /// Purges. The purge is in effect when this function returns.
     ///
@@ -69,6 +103,9 @@ pub trait Inspect: Send + Sync {
     ///
     /// There is no such server. The refusal says which ones there are.
     fn order_server(&self, order: &ServerOrder) -> Result<(), Refusal>;
+
+    /// Returns the hit ratios that the caches would have with other sizes. Must return quickly.
+    fn what_if(&self) -> WhatIf;
 
     /// Returns the state of all certificates. Must return quickly.
     fn certificates(&self) -> Certificates;

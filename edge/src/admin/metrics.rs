@@ -1,35 +1,52 @@
-//! Writes `GET /metrics`: the status in Prometheus' text format (version 0.0.4).
+//! Writes `GET /metrics`: the status in Prometheus' text format (version 0.0.4) or as OpenMetrics (version 1.0.0).
 
 use std::collections::BTreeMap;
 use std::fmt::{Display, Write};
 
 use super::status::{Status, VolumeState, VolumeUse};
 use crate::telemetry::{
-    BufferNumbers, CacheNumbers, CertificateNumbers, CertificateTotals, CompressNumbers, Counters,
-    EffectiveState, Failures, FilesNumbers, Histogram, Kind, Metric, Numbers, ProcessNumbers,
-    ServerCounters, ServerMeasures, ServerNumbers, VolumeFlags, VolumeNumbers, WorkerNumbers,
+    BufferNumbers, CacheNumbers, CertificateNumbers, CertificateTotals, CompressNumbers,
+    EffectiveState, Failures, FilesNumbers, Histogram, Kind, Measures, Metric, Numbers,
+    ProcessNumbers, Reasons, RouteNumbers, Scope, ServerMeasures, ServerNumbers, VolumeFlags,
+    VolumeNumbers, WorkerNumbers,
 };
 
-/// Media type of the format.
-pub(super) const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
+/// The format of the text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Format {
+    /// Prometheus' own format.
+    Prometheus,
+    /// OpenMetrics.
+    OpenMetrics,
+}
+
+impl Format {
+    /// Chooses the format by the values of Accept.
+    pub(super) fn accepted<'a>(mut accept: impl Iterator<Item = &'a str>) -> Format {
+        match accept.any(|value| value.contains("application/openmetrics-text")) {
+            true => Format::OpenMetrics,
+            false => Format::Prometheus,
+        }
+    }
+
+    /// Returns the media type.
+    pub(super) fn content_type(self) -> &'static str {
+        match self {
+            Format::Prometheus => "text/plain; version=0.0.4; charset=utf-8",
+            Format::OpenMetrics => "application/openmetrics-text; version=1.0.0; charset=utf-8",
+        }
+    }
+}
 
 /// Returns the complete text of the response.
-pub(super) fn render(status: &Status) -> String {
-    let mut out = Exposition(String::with_capacity(16 << 10));
-    out.family("sluice_info", "The program's version.", Kind::Gauge);
-    out.sample("sluice_info", &["version"], &[&status.version], 1);
-    let process = ProcessNumbers {
-        uptime_seconds: status.uptime_s,
-        config_generation: status.reload.generation,
-        tls_files_refused: status.tls_files_refused,
+pub(super) fn render(status: &Status, format: Format) -> String {
+    let mut out = Exposition {
+        text: String::with_capacity(64 << 10),
+        format,
     };
-    out.numbers::<ProcessNumbers, 0>([([], process)]);
-    let workers: Vec<String> = (0..status.workers.len()).map(|n| n.to_string()).collect();
-    let numbers = status.workers.iter().copied();
-    out.numbers::<WorkerNumbers, 1>(workers.iter().map(|n| [n.as_str()]).zip(numbers));
-    let durations = workers.iter().zip(&status.durations);
-    let durations = durations.map(|(worker, histogram)| (vec![worker.as_str()], histogram));
-    out.histogram(&Counters::HISTOGRAMS[0], durations);
+    out.info(status);
+    out.workers(status);
+    out.routes(status);
     let caches = status.caches.iter();
     out.numbers::<CacheNumbers, 1>(caches.map(|(name, numbers)| ([name.as_str()], *numbers)));
     out.numbers::<BufferNumbers, 0>([([], status.buffers)]);
@@ -39,17 +56,9 @@ pub(super) fn render(status: &Status) -> String {
     out.numbers::<VolumeNumbers, 1>(volumes.map(|v| ([v.name.as_str()], v.numbers)));
     let files = status.files.iter();
     out.numbers::<FilesNumbers, 1>(files.map(|files| ([files.root.as_str()], files.numbers)));
-    let certificates = &status.certificates;
-    out.numbers::<CertificateTotals, 0>([([], certificates.totals)]);
-    let listed: Vec<_> = certificates.list.iter().collect();
-    let labels: Vec<[String; 2]> = listed.iter().map(|one| one.labels()).collect();
-    let labels = labels
-        .iter()
-        .map(|labels| labels.each_ref().map(String::as_str));
-    let numbers = listed.iter().map(|one| one.numbers());
-    out.numbers::<CertificateNumbers, 2>(labels.zip(numbers));
+    out.certificates(status);
     out.servers(&servers(status));
-    out.0
+    out.end()
 }
 
 fn flags(volume: &VolumeState) -> VolumeFlags {
@@ -89,13 +98,76 @@ fn servers(status: &Status) -> BTreeMap<[&str; 2], Server> {
     all
 }
 
-struct Exposition(String);
+struct Exposition {
+    text: String,
+    format: Format,
+}
 
 impl Exposition {
+    /// Writes the numbers of the process.
+    fn info(&mut self, status: &Status) {
+        self.family("sluice_info", "The program's version.", Kind::Gauge, None);
+        self.sample("sluice_info", &["version"], &[&status.version], 1);
+        self.numbers::<ProcessNumbers, 0>([([], status.process)]);
+    }
+
+    /// Writes the numbers and histograms of the workers, and the requests by reason.
+    fn workers(&mut self, status: &Status) {
+        let workers: Vec<String> = (0..status.workers.len()).map(|n| n.to_string()).collect();
+        let numbers = status.workers.iter().copied();
+        self.numbers::<WorkerNumbers, 1>(workers.iter().map(|n| [n.as_str()]).zip(numbers));
+        let measures = workers.iter().zip(&status.measures_by_worker);
+        self.measures(measures.map(|(worker, measures)| ([worker.as_str()], measures)));
+        let metric = &Reasons::METRIC;
+        self.described(metric);
+        let name = metric.exposed_name();
+        for (reason, n) in status.measures.requests_by_reason.iter() {
+            self.sample(&name, metric.scope.labels(), &[reason], n);
+        }
+    }
+
+    /// Writes the numbers of routes, and their sums by site and cache.
+    fn routes(&mut self, status: &Status) {
+        let routes = status.routes.iter();
+        self.numbers::<RouteNumbers, 1>(routes.map(|(name, numbers)| ([&**name], *numbers)));
+        for (scope, sums) in [
+            (Scope::Site, &status.sites),
+            (Scope::Cache, &status.cache_traffic),
+        ] {
+            let sums = sums.iter();
+            let sums = sums.map(|(name, numbers)| ([name.as_str()], *numbers));
+            self.numbers_of::<RouteNumbers, 1>(scope, sums);
+        }
+    }
+
+    /// Writes the numbers of the certificates.
+    fn certificates(&mut self, status: &Status) {
+        let certificates = &status.certificates;
+        self.numbers::<CertificateTotals, 0>([([], certificates.totals)]);
+        let listed: Vec<_> = certificates.list.iter().collect();
+        let labels: Vec<[String; 2]> = listed.iter().map(|one| one.labels()).collect();
+        let labels = labels
+            .iter()
+            .map(|labels| labels.each_ref().map(String::as_str));
+        let numbers = listed.iter().map(|one| one.numbers());
+        self.numbers::<CertificateNumbers, 2>(labels.zip(numbers));
+    }
+
     /// Writes the metrics of all members of a scope. Each member has the values of the scope's `L`
     /// labels, and its numbers.
     fn numbers<'a, N: Numbers, const L: usize>(
         &mut self,
+        members: impl IntoIterator<Item = ([&'a str; L], N)>,
+    ) {
+        if let Some(metric) = N::METRICS.first() {
+            self.numbers_of(metric.scope, members);
+        }
+    }
+
+    /// Writes metrics like `numbers`, for the members of this scope.
+    fn numbers_of<'a, N: Numbers, const L: usize>(
+        &mut self,
+        scope: Scope,
         members: impl IntoIterator<Item = ([&'a str; L], N)>,
     ) {
         let members: Vec<([&str; L], Vec<u64>)> = members
@@ -103,11 +175,12 @@ impl Exposition {
             .map(|(labels, numbers)| (labels, numbers.values().collect()))
             .collect();
         for (index, metric) in N::METRICS.iter().enumerate() {
-            let Metric { help, kind, .. } = *metric;
+            let metric = metric.of_scope(scope);
+            self.described(&metric);
             let name = metric.exposed_name();
-            self.family(&name, help, kind);
             for (labels, values) in &members {
-                self.sample(&name, metric.scope.labels(), labels, values[index]);
+                let value = metric.in_base_unit(values[index]);
+                self.sample(&name, scope.labels(), labels, value);
             }
         }
     }
@@ -116,13 +189,8 @@ impl Exposition {
     fn servers(&mut self, servers: &BTreeMap<[&str; 2], Server>) {
         let numbers = servers.iter();
         self.numbers::<ServerNumbers, 2>(numbers.map(|(labels, server)| (*labels, server.numbers)));
-        for (index, metric) in ServerCounters::HISTOGRAMS.iter().enumerate() {
-            let members = servers.iter().filter_map(|(labels, server)| {
-                let (_, histogram) = server.measures.histograms().nth(index)?;
-                Some((labels.to_vec(), histogram))
-            });
-            self.histogram(metric, members);
-        }
+        let measures = servers.iter();
+        self.measures(measures.map(|(labels, server)| (*labels, &server.measures)));
         let failures = servers.iter().flat_map(|(labels, server)| {
             let reasons = server.measures.failures_by_reason.iter();
             reasons.map(|(reason, n)| (*labels, reason.text(), n))
@@ -142,58 +210,97 @@ impl Exposition {
         label: &str,
         values: impl Iterator<Item = ([&'a str; 2], &'a str, u64)>,
     ) {
+        self.described(metric);
         let name = metric.exposed_name();
-        self.family(&name, metric.help, metric.kind);
         let labels = [metric.scope.labels(), &[label]].concat();
         for ([upstream, server], text, value) in values {
             self.sample(&name, &labels, &[upstream, server, text], value);
         }
     }
 
-    /// Writes a histogram of each member of a scope, given with the values of its labels.
-    fn histogram<'a>(
+    /// Writes the histograms of all members of a scope. Each member has the values of the scope's `L` labels.
+    fn measures<'a, M: Measures, const L: usize>(
         &mut self,
-        metric: &Metric,
-        members: impl Iterator<Item = (Vec<&'a str>, &'a Histogram)>,
+        members: impl Iterator<Item = ([&'a str; L], &'a M)>,
     ) {
-        let name = metric.exposed_name();
-        self.family(&name, metric.help, metric.kind);
-        let labels = metric.scope.labels();
-        let bucket_labels = [labels, &["le"]].concat();
-        let seconds = |us: u64| us as f64 / 1e6;
-        for (member, histogram) in members {
-            let count = histogram.count();
-            let bucket = format!("{name}_bucket");
-            let finite = histogram.exported();
-            let bounds = finite.map(|(bound_us, n)| (seconds(bound_us).to_string(), n));
-            for (bound, n) in bounds.chain([("+Inf".to_owned(), count)]) {
-                let values = [&member[..], &[&bound]].concat();
-                self.sample(&bucket, &bucket_labels, &values, n);
+        let members: Vec<_> = members.collect();
+        for (index, metric) in M::METRICS.iter().enumerate() {
+            self.described(metric);
+            for (labels, measures) in &members {
+                if let Some((metric, histogram)) = measures.histograms().nth(index) {
+                    self.histogram(metric, labels, histogram);
+                }
             }
-            let sum = seconds(histogram.sum_us);
-            self.sample(&format!("{name}_sum"), labels, &member, sum);
-            self.sample(&format!("{name}_count"), labels, &member, count);
         }
     }
 
-    fn family(&mut self, name: &str, help: &str, kind: Kind) {
-        let help = help.replace('\\', "\\\\").replace('\n', "\\n");
+    /// Writes the histogram of one member.
+    fn histogram(&mut self, metric: &Metric, member: &[&str], histogram: &Histogram) {
+        let name = metric.exposed_name();
+        let labels = metric.scope.labels();
+        let bucket_labels = [labels, &["le"]].concat();
+        let count = histogram.count();
+        let bucket = format!("{name}_bucket");
+        let finite = histogram.exported(metric.unit);
+        let bounds = finite.map(|(bound, n)| (float(bound), n));
+        for (bound, n) in bounds.chain([("+Inf".to_owned(), count)]) {
+            let values = [member, &[&bound]].concat();
+            self.sample(&bucket, &bucket_labels, &values, n);
+        }
+        let sum = histogram.base_sum(metric.unit);
+        self.sample(&format!("{name}_sum"), labels, member, float(sum));
+        self.sample(&format!("{name}_count"), labels, member, count);
+    }
+
+    /// Writes the description of a metric.
+    fn described(&mut self, metric: &Metric) {
+        let name = match self.format {
+            Format::Prometheus => metric.exposed_name(),
+            Format::OpenMetrics => metric.family_name(),
+        };
+        self.family(&name, metric.help, metric.kind, metric.unit.base());
+    }
+
+    fn family(&mut self, name: &str, help: &str, kind: Kind, unit: Option<&str>) {
+        let mut help = help.replace('\\', "\\\\").replace('\n', "\\n");
+        if self.format == Format::OpenMetrics {
+            help = help.replace('"', "\\\"");
+        }
         let kind = kind.as_str();
         // Writing to a String can't fail, here and in the rest of this file.
-        let _ = writeln!(self.0, "# HELP {name} {help}\n# TYPE {name} {kind}");
+        let _ = writeln!(self.text, "# HELP {name} {help}\n# TYPE {name} {kind}");
+        if let (Format::OpenMetrics, Some(unit)) = (self.format, unit) {
+            let _ = writeln!(self.text, "# UNIT {name} {unit}");
+        }
+    }
+
+    /// Returns the complete text.
+    fn end(mut self) -> String {
+        if self.format == Format::OpenMetrics {
+            self.text.push_str("# EOF\n");
+        }
+        self.text
     }
 
     fn sample(&mut self, name: &str, labels: &[&str], texts: &[&str], value: impl Display) {
-        self.0.push_str(name);
+        self.text.push_str(name);
         for (i, (label, text)) in labels.iter().zip(texts).enumerate() {
             let text = text
                 .replace('\\', "\\\\")
                 .replace('"', "\\\"")
                 .replace('\n', "\\n");
             let separator = if i == 0 { '{' } else { ',' };
-            let _ = write!(self.0, "{separator}{label}=\"{text}\"");
+            let _ = write!(self.text, "{separator}{label}=\"{text}\"");
         }
         let end = if labels.is_empty() { "" } else { "}" };
-        let _ = writeln!(self.0, "{end} {value}");
+        let _ = writeln!(self.text, "{end} {value}");
+    }
+}
+
+/// Writes a number so that OpenMetrics takes it for one with a fraction.
+fn float(number: f64) -> String {
+    match number.fract() == 0.0 {
+        true => format!("{number:.1}"),
+        false => number.to_string(),
     }
 }

@@ -1,14 +1,24 @@
-//! The admin API: status, the objects of a URL, purges, orders about servers, reload, metrics. It runs on a separate
-//! thread and uses the rest of the edge through the trait `Inspect` only.
+//! The admin API: status, the objects of a URL, explanations of requests, fetches, purges, orders about servers, reload,
+//! metrics. It runs on a separate thread and uses the rest of the edge through the trait `Inspect` only.
 
+mod access;
 mod certificate_state;
 mod certificates;
+mod change;
+mod change_in_progress;
 mod connections;
 mod dashboard;
+mod explain;
+mod explanation;
+mod fetch_order;
 mod guard;
+mod headers;
 mod inspect;
+mod mask;
 mod metrics;
 mod object;
+mod observed;
+mod peer;
 mod price;
 mod purge;
 mod server;
@@ -19,12 +29,22 @@ mod status;
 mod stream;
 #[cfg(test)]
 mod tests;
+mod tokens;
+mod tries;
+mod what_if;
 
 pub use certificate_state::{
     CertificateAction, CertificateOrder, CertificateSource, CertificateState, Certificates, Ordered,
 };
+pub use change::Change;
+pub use connections::AdminSocket;
+pub use explanation::{AnswerState, Explanation, GateState, KeyState, PolicyState, Question};
+pub use fetch_order::{FetchOrder, Fetched, Fetching};
+pub use headers::ADMIN_HEADER;
 pub use inspect::{Inspect, UrlObjects};
-pub use object::{DecisionState, FlightState, ObjectPhase, ObjectState, OnVolume, Span, UrlState};
+pub use object::{
+    DecisionState, FlightState, FreshnessState, ObjectPhase, ObjectState, OnVolume, Span, UrlState,
+};
 pub use price::Price;
 pub use purge::{Order, PurgeLogged, Purging, Refusal};
 pub use server::Admin;
@@ -33,4 +53,5 @@ pub use status::{
     FilesState, ReloadState, ServerState, ServerTotal, Status, UpstreamState, VolumeState,
     VolumeUse,
 };
-pub use stream::ADMIN_HEADER;
+pub use tokens::{Role, TOKENS_MAX, TokenForm, Tokens, first_token};
+pub use what_if::{CacheWhatIf, HitRatios, SizeRatios, WhatIf};

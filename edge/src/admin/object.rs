@@ -17,6 +17,8 @@ pub struct UrlState {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ObjectState {
+    /// The primary key: the URL with the configured additions.
+    pub key: String,
     /// State of the object.
     pub state: ObjectPhase,
     /// Reason why the response was refused, or why its fetch failed.
@@ -51,6 +53,10 @@ pub struct ObjectState {
     pub age_s: Option<u64>,
     /// Seconds for which the response is still fresh. Negative: seconds since it became stale.
     pub fresh_for_s: i64,
+    /// The rule that set the lifetime. `None` before the first response.
+    pub freshness: Option<FreshnessState>,
+    /// Names and values of the stored response's header lines.
+    pub headers: Vec<(String, String)>,
     /// Ranges of bytes in memory.
     pub stored: Vec<Span>,
     /// Ranges of bytes on volumes, whether they are also in memory or not.
@@ -74,6 +80,23 @@ pub struct ObjectState {
 impl ObjectState {
     /// Most ranges in each list. A very sparse object may have more.
     pub const SPANS_MAX: usize = 16_384;
+}
+
+/// The freshness of a stored response, and the rule that set it.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct FreshnessState {
+    /// The rule that set the lifetime: `targeted`, `x-accel-expires`, `s-maxage`, `max-age`, `expires`, `valid`,
+    /// `heuristic`, or `none` for a lifetime of zero.
+    pub rule: String,
+    /// The rule in words.
+    pub detail: String,
+    /// Seconds from the origin's response to the end of its freshness.
+    pub lifetime_s: i64,
+    /// Seconds after that for which the response may be served while it is revalidated.
+    pub stale_while_revalidate_s: u64,
+    /// Seconds after that for which the response may be served if the origin fails.
+    pub stale_if_error_s: u64,
 }
 
 /// The phase of an object.
@@ -123,6 +146,8 @@ pub struct FlightState {
     /// Bytes per second since the response began. `None` while the response is too young for a
     /// rate.
     pub rate: Option<u64>,
+    /// Milliseconds until the end of the range at this rate. `None` if rate or end are not known.
+    pub left_ms: Option<u64>,
     /// Milliseconds since the fetch began.
     pub age_ms: u64,
     /// Milliseconds since the fetch received its last byte, or since it began.

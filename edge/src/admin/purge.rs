@@ -6,6 +6,7 @@ use serde::Deserialize;
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 
+use super::mask::{masked, shorten};
 use crate::http::purge::{Answer, Purge};
 
 /// Largest request body, in bytes.
@@ -87,6 +88,20 @@ struct Body {
 }
 
 impl Order {
+    /// Describes the order for the log.
+    pub(super) fn describe(&self) -> String {
+        let what: Vec<String> = self.what.iter().map(describe).collect();
+        let mut text = what.join(", ");
+        shorten(&mut text);
+        if self.soft {
+            text += ", soft";
+        }
+        if let Some(cache) = &self.cache {
+            text = format!("{text}, in cache {cache}");
+        }
+        text
+    }
+
     /// Parses a request's body.
     pub(super) fn parse(body: &[u8]) -> Result<Order, Refusal> {
         let body: Body = serde_json::from_slice(body).map_err(|error| {
@@ -131,6 +146,16 @@ impl Order {
             soft: body.soft,
             cache: body.cache,
         })
+    }
+}
+
+/// Describes one rule of a purge.
+fn describe(rule: &Purge) -> String {
+    match rule {
+        Purge::Url(url) => format!("url {}", masked(url)),
+        Purge::Prefix(prefix) => format!("prefix {}", masked(prefix)),
+        Purge::Tag(tag) => format!("tag {tag}"),
+        Purge::All(_) => "everything".to_owned(),
     }
 }
 
@@ -209,6 +234,18 @@ mod tests {
         assert_eq!(order(r#"{"url": "http://a/"}"#).what, [url]);
         let prefix = Purge::Prefix("/a/".to_owned());
         assert_eq!(order(r#"{"prefix": "/a/"}"#).what, [prefix]);
+    }
+
+    #[test]
+    fn an_order_is_described_without_secrets() {
+        let described = |body: &str| Order::parse(body.as_bytes()).expect(body).describe();
+        let url = r#"{"url": "http://u:p@a/b?sig=x&c=d", "soft": true, "cache": "main"}"#;
+        assert_eq!(
+            described(url),
+            "url http://***@a/b?sig=***&c=d, soft, in cache main"
+        );
+        assert_eq!(described(r#"{"tags": ["a", "b"]}"#), "tag a, tag b");
+        assert_eq!(described(r#"{"all": true}"#), "everything");
     }
 
     #[test]

@@ -10,24 +10,27 @@ use axum::extract::{ConnectInfo, Query, Request, State};
 use axum::middleware::{Next, from_fn, from_fn_with_state, map_response};
 use axum::response::{IntoResponse, Redirect, Response};
 use axum::routing::{get, post};
-use axum::{Json, Router};
+use axum::{Extension, Json, Router};
 use hyper::StatusCode;
-use hyper::header::{CACHE_CONTROL, CONTENT_TYPE};
+use hyper::header::{ACCEPT, CACHE_CONTROL, CONTENT_TYPE};
 use hyper::http::{HeaderMap, HeaderName, HeaderValue};
 use serde::Deserialize;
-use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 
 use super::certificates;
-use super::connections::{AdminListener, Progress};
+use super::change::ChangeNote;
+use super::connections::{AdminListener, AdminSocket, Progress};
 use super::dashboard;
-use super::guard::{check_authority, guard};
+use super::explain;
+use super::guard::{Guard, check_authority, guard};
+use super::headers::mark;
 use super::inspect::Shared;
 use super::metrics;
+use super::observed;
 use super::purge::{BODY_MAX, LOG_WAIT_MAX, Order, Refusal};
 use super::servers;
 use super::settings;
-use super::stream::ADMIN_HEADER;
+use super::what_if;
 
 /// Longest time that the thread waits at its end for work in progress.
 const STOP_WAIT_MAX: Duration = Duration::from_secs(1);
@@ -39,24 +42,34 @@ const INDEX_TEXT: &str = "\
 GET  /dashboard/       the dashboard, for browsers
 GET  /status           the state of everything, JSON
 GET  /status?url=URL   what is stored and being fetched of a URL, JSON
+GET  /explain?url=URL  what would happen to a request, JSON; also &method=METHOD, &headers=LINES, &client=IP
 GET  /metrics          counters and gauges for Prometheus
 GET  /health           ok
 GET  /servers          the servers of all upstreams, JSON
 GET  /certificates     the certificates, JSON
 GET  /settings         version, host name and price of traffic, JSON
+GET  /what-if          hit ratios that the caches would have with other sizes, JSON
+GET  /top?by=requests|bytes|misses|latency&minutes=5&n=50
+                       the URLs with the most of it in the last minutes (at most 60), JSON
+GET  /events?after=NUMBER&n=200
+                       recent errors and events, JSON, or JSON lines with `accept: application/jsonl`
 POST /purge            remove stored responses, or mark them stale; JSON, as described in docs/purging.md
+                       (needs the header `x-sluice: 1`)
+POST /fetch?url=URL    fetch the missing bytes of a URL; also &headers=LINES, and &refresh=1 to validate what is stored
                        (needs the header `x-sluice: 1`)
 POST /reload           read the configuration again (needs the header `x-sluice: 1`)
 POST /servers?upstream=NAME&server=ADDRESS&set=up|drain|down or &weight=N
                        give a server another state or weight (needs the header `x-sluice: 1`)
 POST /certificates?name=NAME&order=renew|revoke, with revoke also &reason=REASON
                        obtain a certificate now, or revoke it (needs the header `x-sluice: 1`)
+If [admin] has tokens, all of these but /health and the dashboard need the header `Authorization: Bearer TOKEN`.
 ";
 
 /// The running admin API. Dropping this stops the API.
 #[derive(Debug)]
 pub struct Admin {
-    address: SocketAddr,
+    /// `None` for a Unix socket.
+    address: Option<SocketAddr>,
     stop: Option<oneshot::Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
@@ -68,8 +81,8 @@ impl Admin {
     /// # Errors
     ///
     /// The thread can't be started.
-    pub fn start(listener: std::net::TcpListener, edge: Shared) -> io::Result<Admin> {
-        let address = listener.local_addr()?;
+    pub fn start(listener: AdminSocket, edge: Shared) -> io::Result<Admin> {
+        let address = listener.address()?;
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .max_blocking_threads(2)
@@ -98,8 +111,8 @@ impl Admin {
         })
     }
 
-    /// Returns the address on which the API listens.
-    pub fn address(&self) -> SocketAddr {
+    /// Returns the address on which the API listens. `None`: a Unix socket.
+    pub fn address(&self) -> Option<SocketAddr> {
         self.address
     }
 }
@@ -115,8 +128,8 @@ impl Drop for Admin {
     }
 }
 
-async fn serve(listener: std::net::TcpListener, edge: Shared) -> io::Result<()> {
-    let listener = AdminListener::new(TcpListener::from_std(listener)?, edge.clone());
+async fn serve(listener: AdminSocket, edge: Shared) -> io::Result<()> {
+    let listener = AdminListener::new(listener, edge.clone())?;
     tokio::spawn(note_counters(edge.clone()));
     let pages = pages(edge).into_make_service_with_connect_info::<Progress>();
     axum::serve(listener, pages).await
@@ -139,6 +152,8 @@ fn pages(edge: Shared) -> Router {
         .route("/dashboard/{*name}", get(dashboard::part))
         .route("/settings", get(settings::show))
         .route("/status", get(status))
+        .route("/explain", get(explain::explain))
+        .route("/fetch", post(explain::fetch))
         .route("/purge", post(purge))
         .route("/reload", post(reload))
         .route("/servers", get(servers::list).post(servers::order))
@@ -147,7 +162,10 @@ fn pages(edge: Shared) -> Router {
             get(certificates::list).post(certificates::order),
         )
         .route("/metrics", get(metrics))
-        .layer(from_fn_with_state(edge.clone(), guard))
+        .route("/what-if", get(what_if::show))
+        .route("/top", get(observed::top))
+        .route("/events", get(observed::events))
+        .layer(from_fn_with_state(Guard::new(edge.clone()), guard))
         // This page has no guard against other hosts: load balancers use any host name, and the page
         // shows nothing.
         .route("/health", get(|| async { "ok\n" }))
@@ -163,13 +181,6 @@ async fn index(headers: HeaderMap) -> Response {
         true => Redirect::temporary(dashboard::PATH).into_response(),
         false => INDEX_TEXT.into_response(),
     }
-}
-
-/// Adds the header by which the commands of `sluice` recognize the admin address.
-async fn mark(mut response: Response) -> Response {
-    let value = HeaderValue::from_static("1");
-    response.headers_mut().insert(ADMIN_HEADER, value);
-    response
 }
 
 #[derive(Deserialize)]
@@ -199,15 +210,23 @@ async fn status(State(edge): State<Shared>, Query(query): Query<StatusQuery>) ->
     ([(CACHE_CONTROL, "no-store")], answer).into_response()
 }
 
-async fn metrics(State(edge): State<Shared>) -> impl IntoResponse {
-    (
-        [(CONTENT_TYPE, metrics::CONTENT_TYPE)],
-        metrics::render(&edge.status()),
-    )
+async fn metrics(State(edge): State<Shared>, headers: HeaderMap) -> impl IntoResponse {
+    let accept = headers.get_all(ACCEPT).iter();
+    let format = metrics::Format::accepted(accept.filter_map(|value| value.to_str().ok()));
+    let text = metrics::render(&edge.status(), format);
+    ([(CONTENT_TYPE, format.content_type())], text)
 }
 
-async fn purge(State(edge): State<Shared>, body: Bytes) -> Response {
-    let answer = match Order::parse(&body).and_then(|order| edge.purge(&order)) {
+async fn purge(
+    State(edge): State<Shared>,
+    Extension(note): Extension<ChangeNote>,
+    body: Bytes,
+) -> Response {
+    let order = Order::parse(&body);
+    if let Ok(order) = &order {
+        note.describe(order.describe());
+    }
+    let answer = match order.and_then(|order| edge.purge(&order)) {
         Ok(purging) => purging.outlast(LOG_WAIT_MAX).await,
         Err(refusal) => Err(refusal),
     };
@@ -220,7 +239,11 @@ async fn purge(State(edge): State<Shared>, body: Bytes) -> Response {
     }
 }
 
-async fn reload(State(edge): State<Shared>) -> (StatusCode, String) {
+async fn reload(
+    State(edge): State<Shared>,
+    Extension(note): Extension<ChangeNote>,
+) -> (StatusCode, String) {
+    note.describe("read the configuration again".to_owned());
     // A reload reads files and builds caches, so it must not run on the thread that responds to
     // other requests.
     match tokio::task::spawn_blocking(move || edge.reload()).await {

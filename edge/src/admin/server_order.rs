@@ -2,6 +2,7 @@
 
 use serde::Deserialize;
 
+use super::mask::{masked, shorten};
 use super::purge::Refusal;
 
 /// Largest weight of a server.
@@ -33,7 +34,30 @@ pub enum ServerSet {
     Down,
 }
 
+impl ServerSet {
+    fn as_str(self) -> &'static str {
+        match self {
+            ServerSet::Up => "up",
+            ServerSet::Drain => "drain",
+            ServerSet::Down => "down",
+        }
+    }
+}
+
 impl ServerOrder {
+    /// Describes the order for the log.
+    pub(super) fn describe(&self) -> String {
+        let mut text = format!("{} of {}", masked(&self.server), self.upstream);
+        shorten(&mut text);
+        if let Some(set) = self.set {
+            text = format!("{text}: {}", set.as_str());
+        }
+        if let Some(weight) = self.weight {
+            text = format!("{text}: weight {weight}");
+        }
+        text
+    }
+
     /// Refuses an order without a meaning.
     pub(super) fn check(&self) -> Result<(), Refusal> {
         let why = match (self.set, self.weight) {

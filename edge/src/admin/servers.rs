@@ -1,12 +1,12 @@
 //! `GET` and `POST /servers`: the servers of all upstreams, and the operator's orders about them.
 
-use axum::Json;
-use axum::extract::{ConnectInfo, Query, State};
+use axum::extract::{Query, State};
 use axum::response::{IntoResponse, Response};
+use axum::{Extension, Json};
 use hyper::StatusCode;
 use hyper::header::CACHE_CONTROL;
 
-use super::connections::Progress;
+use super::change::ChangeNote;
 use super::inspect::Shared;
 use super::purge::Refusal;
 use super::server_order::ServerOrder;
@@ -16,20 +16,17 @@ pub(super) async fn list(State(edge): State<Shared>) -> Response {
     ([(CACHE_CONTROL, "no-store")], Json(edge.upstreams())).into_response()
 }
 
-/// Answers `POST /servers`. Only clients on this machine may give orders.
+/// Answers `POST /servers`.
 pub(super) async fn order(
     State(edge): State<Shared>,
-    ConnectInfo(progress): ConnectInfo<Progress>,
+    Extension(note): Extension<ChangeNote>,
     order: Result<Query<ServerOrder>, axum::extract::rejection::QueryRejection>,
 ) -> Response {
-    if !progress.is_local {
-        let text = "orders about servers are accepted from this machine only\n";
-        return (StatusCode::FORBIDDEN, text).into_response();
-    }
     let Ok(Query(order)) = order else {
         let text = "write /servers?upstream=NAME&server=ADDRESS&set=up, with set=up, drain or down, or weight=N\n";
         return (StatusCode::BAD_REQUEST, text).into_response();
     };
+    note.describe(order.describe());
     match order.check().and_then(|()| edge.order_server(&order)) {
         Ok(()) => Json(edge.upstreams()).into_response(),
         Err(Refusal { status, why }) => {

@@ -1,10 +1,11 @@
 //! `GET /settings`: what the dashboard needs to know about this Sluice.
 
-use axum::Json;
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
+use axum::{Extension, Json};
 use serde::Serialize;
 
+use super::access::Caller;
 use super::inspect::Shared;
 use super::price::Price;
 
@@ -22,12 +23,15 @@ struct Settings {
 }
 
 /// Answers `GET /settings`.
-pub(super) async fn show(State(edge): State<Shared>) -> Response {
+pub(super) async fn show(
+    State(edge): State<Shared>,
+    Extension(caller): Extension<Caller>,
+) -> Response {
     let settings = Settings {
         version: env!("CARGO_PKG_VERSION"),
         hostname: edge.host_name(),
         price: edge.price(),
-        role: "operator",
+        role: caller.role.as_str(),
     };
     Json(settings).into_response()
 }

@@ -2,13 +2,15 @@
 //! describes the numbers in it.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
 use super::certificate_state::Certificates;
 use crate::telemetry::{
-    BufferNumbers, CacheNumbers, CompressNumbers, EffectiveState, FilesNumbers, Histogram,
-    Percentiles, Rates, ServerMeasures, ServerNumbers, VolumeNumbers, WorkerNumbers,
+    BufferNumbers, CacheNumbers, CompressNumbers, EffectiveState, FilesNumbers, ProcessNumbers,
+    Rates, RouteNumbers, ServerMeasures, ServerNumbers, VolumeNumbers, WorkerMeasures,
+    WorkerNumbers,
 };
 
 /// Response to `GET /status`.
@@ -20,17 +22,27 @@ pub struct Status {
     pub pid: u32,
     /// Seconds since the process started.
     pub uptime_s: u64,
+    /// Numbers of the process.
+    pub process: ProcessNumbers,
     /// Each worker's counters.
     pub workers: Vec<WorkerNumbers>,
     /// Sum of the workers' counters.
     pub counters: WorkerNumbers,
-    /// Each worker's request durations, which `GET /metrics` shows.
+    /// Each worker's histograms, which `GET /metrics` shows.
     #[serde(skip)]
-    pub durations: Vec<Histogram>,
-    /// Percentiles of all workers' request durations since the start.
-    pub request_duration: Percentiles,
+    pub measures_by_worker: Vec<WorkerMeasures>,
+    /// Percentiles of all workers' histograms since the start.
+    #[serde(flatten)]
+    pub measures: WorkerMeasures,
     /// Rates, hit ratios and request durations over the last ten seconds.
     pub recent: Rates,
+    /// Numbers of each route by its name, which `GET /metrics` shows. There may be many.
+    #[serde(skip)]
+    pub routes: Vec<(Arc<str>, RouteNumbers)>,
+    /// Sums over the routes of each site, by the site's name.
+    pub sites: BTreeMap<String, RouteNumbers>,
+    /// Sums over the routes of each cache, by the cache's name.
+    pub cache_traffic: BTreeMap<String, RouteNumbers>,
     /// Caches by name.
     pub caches: BTreeMap<String, CacheNumbers>,
     /// Numbers of the buffers of bodies.

@@ -2,25 +2,31 @@
 
 use std::future::poll_fn;
 use std::io::{self, IoSlice};
-use std::net::SocketAddr;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
-use tokio::net::TcpStream;
+use tokio::net::{TcpStream, UnixStream};
 
+use super::headers::EVERYWHERE;
 use super::inspect::Shared;
+use super::peer::Peer;
 use crate::http::Scheme;
 use crate::tls::{AsyncWire, HandshakeError, Refusal, Server, Stream};
 
-/// Response header by which the commands of `sluice` recognize the admin address.
-pub const ADMIN_HEADER: &str = "sluice-admin";
 /// Most bytes that a client may send after its handshake was refused before the connection is closed with a reset.
 const DISCARDED_MAX: u64 = 64 << 10;
+
+/// The socket of a new connection.
+pub(super) enum NewSocket {
+    Tcp(TcpStream),
+    Unix(UnixStream),
+}
 
 /// The byte stream of an admin connection.
 pub(super) enum AdminStream {
     Clear(TcpStream),
+    Unix(UnixStream),
     Tls(Box<Stream<AsyncWire<TcpStream>>>),
 }
 
@@ -28,10 +34,17 @@ impl AdminStream {
     /// Waits for the first byte of a connection, and completes its handshake if the admin address has TLS. Returns
     /// `None` if the connection must be closed.
     pub(super) async fn begin(
-        stream: TcpStream,
-        client: SocketAddr,
+        socket: NewSocket,
+        client: Peer,
         edge: &Shared,
     ) -> Option<AdminStream> {
+        let stream = match socket {
+            NewSocket::Tcp(stream) => stream,
+            NewSocket::Unix(stream) => {
+                stream.readable().await.ok()?;
+                return Some(AdminStream::Unix(stream));
+            }
+        };
         // `readable` may also end without a byte to read.
         let mut first = [0];
         if stream.peek(&mut first).await.ok()? == 0 {
@@ -52,13 +65,13 @@ impl AdminStream {
     /// Returns the scheme of requests on this connection.
     pub(super) fn scheme(&self) -> Scheme {
         match self {
-            AdminStream::Clear(_) => Scheme::Http,
+            AdminStream::Clear(_) | AdminStream::Unix(_) => Scheme::Http,
             AdminStream::Tls(_) => Scheme::Https,
         }
     }
 }
 
-async fn handshake(stream: TcpStream, client: SocketAddr, tls: &Server) -> Option<AdminStream> {
+async fn handshake(stream: TcpStream, client: Peer, tls: &Server) -> Option<AdminStream> {
     let session = tls.session()?;
     let mut stream = Box::new(Stream::new(AsyncWire(stream), session.into()));
     match poll_fn(|cx| stream.poll_handshake(cx)).await {
@@ -74,7 +87,7 @@ async fn handshake(stream: TcpStream, client: SocketAddr, tls: &Server) -> Optio
     None
 }
 
-fn report(client: SocketAddr, refusal: Refusal) {
+fn report(client: Peer, refusal: Refusal) {
     tracing::debug!(
         %client,
         reason = refusal.name(),
@@ -85,9 +98,11 @@ fn report(client: SocketAddr, refusal: Refusal) {
 /// Answers a request in clear text.
 async fn explain(mut stream: TcpStream) {
     let text = "not-tls: the admin address expects TLS (https://)\n";
+    let headers = EVERYWHERE.map(|(name, value)| format!("{name}: {value}\r\n"));
     let response = format!(
-        "HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain\r\n{ADMIN_HEADER}: 1\r\n\
+        "HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain\r\n{}\
          Connection: close\r\nContent-Length: {}\r\n\r\n{text}",
+        headers.concat(),
         text.len()
     );
     if stream.write_all(response.as_bytes()).await.is_ok() {
@@ -112,6 +127,7 @@ impl AsyncRead for AdminStream {
     ) -> Poll<io::Result<()>> {
         match &mut *self {
             AdminStream::Clear(stream) => Pin::new(stream).poll_read(cx, buffer),
+            AdminStream::Unix(stream) => Pin::new(stream).poll_read(cx, buffer),
             AdminStream::Tls(stream) => {
                 let read = stream.poll_read(cx, buffer.initialize_unfilled());
                 read.map_ok(|n| buffer.advance(n))
@@ -130,6 +146,7 @@ impl AsyncWrite for AdminStream {
     ) -> Poll<io::Result<usize>> {
         match &mut *self {
             AdminStream::Clear(stream) => Pin::new(stream).poll_write(cx, bytes),
+            AdminStream::Unix(stream) => Pin::new(stream).poll_write(cx, bytes),
             AdminStream::Tls(stream) => stream.poll_write(cx, &[IoSlice::new(bytes)]),
         }
     }
@@ -137,6 +154,7 @@ impl AsyncWrite for AdminStream {
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match &mut *self {
             AdminStream::Clear(stream) => Pin::new(stream).poll_flush(cx),
+            AdminStream::Unix(stream) => Pin::new(stream).poll_flush(cx),
             AdminStream::Tls(stream) => stream.poll_flush(cx),
         }
     }
@@ -144,6 +162,7 @@ impl AsyncWrite for AdminStream {
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match &mut *self {
             AdminStream::Clear(stream) => Pin::new(stream).poll_shutdown(cx),
+            AdminStream::Unix(stream) => Pin::new(stream).poll_shutdown(cx),
             AdminStream::Tls(stream) => stream.poll_shutdown_write(cx),
         }
     }

@@ -9,22 +9,42 @@ use sluice_lab::client::{self, Reply};
 
 use super::*;
 use crate::http::purge::{Answer, Purge, Purged};
+use crate::sys::Clock;
 use crate::sys::listener::bind_one;
 use crate::telemetry::{
-    BufferNumbers, CacheNumbers, CompressNumbers, EffectiveState, FilesNumbers, Percentiles, Rates,
-    ServerNumbers, Telemetry, VolumeNumbers, WorkerNumbers,
+    BufferNumbers, CacheNumbers, CompressNumbers, EffectiveState, FilesNumbers, Notices, Observed,
+    ProcessNumbers, Rates, RouteNumbers, ServerNumbers, Telemetry, VolumeNumbers, WorkerNumbers,
 };
 
 /// Number of objects whose state takes more bytes than the buffers of a connection.
 const LONG: usize = 60_000;
 
-#[derive(Default)]
 struct Edge {
+    tokens: Arc<Tokens>,
+    changes: parking_lot::Mutex<Vec<Change>>,
     reloads: AtomicU32,
     telemetry: Telemetry,
+    observed: Observed,
+}
+
+impl Default for Edge {
+    fn default() -> Edge {
+        let clock = Clock::system();
+        Edge {
+            tokens: Arc::default(),
+            changes: parking_lot::Mutex::default(),
+            reloads: AtomicU32::default(),
+            telemetry: Telemetry::default(),
+            observed: Observed::new(clock.clone(), Notices::new(clock)),
+        }
+    }
 }
 
 impl Inspect for Edge {
+    fn observed(&self) -> &Observed {
+        &self.observed
+    }
+
     fn note_counters(&self) {}
 
     fn price(&self) -> Price {
@@ -36,6 +56,18 @@ impl Inspect for Edge {
 
     fn host_name(&self) -> String {
         "edge1".to_owned()
+    }
+
+    fn admin_tokens(&self) -> Arc<Tokens> {
+        self.tokens.clone()
+    }
+
+    fn now_us(&self) -> u64 {
+        0
+    }
+
+    fn note_change(&self, change: &Change) {
+        self.changes.lock().push(change.clone());
     }
 
     fn admin_tls(&self) -> Option<Arc<crate::tls::Server>> {
@@ -52,6 +84,12 @@ impl Inspect for Edge {
             bytes: 2048,
             limit: 4096,
             ..CacheNumbers::default()
+        };
+        let route = RouteNumbers {
+            requests: 7,
+            hits: 3,
+            body_bytes: 900,
+            ..RouteNumbers::default()
         };
         let server = ServerState {
             address: "127.0.0.1:9000".to_owned(),
@@ -70,16 +108,22 @@ impl Inspect for Edge {
             version: "1.2.3".to_owned(),
             pid: 42,
             uptime_s: 5,
+            process: ProcessNumbers {
+                uptime_seconds: 5,
+                config_generation: 1,
+                tls_files_refused: 2,
+                resident_bytes: 7 << 20,
+                process_cpu_ms: 1500,
+            },
             workers: workers.iter().map(|worker| worker.numbers()).collect(),
             counters: WorkerNumbers {
                 requests: 7,
                 ..WorkerNumbers::default()
             },
-            durations: workers
-                .iter()
-                .map(|worker| worker.request_duration.values())
-                .collect(),
-            request_duration: Percentiles::default(),
+            routes: vec![("a.example /x\"*".into(), route)],
+            sites: [("a.example".to_owned(), route)].into(),
+            cache_traffic: [("a\"\\\nb".to_owned(), route)].into(),
+            measures_by_worker: workers.iter().map(|worker| worker.measures()).collect(),
             recent: Rates::default(),
             caches: [("a\"\\\nb".to_owned(), cache)].into(),
             buffers: BufferNumbers {
@@ -125,7 +169,29 @@ impl Inspect for Edge {
             },
             certificates: self.certificates(),
             tls_files_refused: 2,
+            ..Status::default()
         }
+    }
+
+    fn explain(&self, question: &Question) -> Result<Explanation, String> {
+        match question.url.as_str() {
+            "http://a/" => Ok(Explanation {
+                method: question.method.clone(),
+                decision: "miss".to_owned(),
+                ..Explanation::default()
+            }),
+            _ => Err("no such URL".to_owned()),
+        }
+    }
+
+    fn fetch(&self, order: FetchOrder) -> Result<Fetching, Refusal> {
+        let (report, fetching) = tokio::sync::oneshot::channel();
+        let _ = report.send(Fetched {
+            state: "complete".to_owned(),
+            bytes: u64::from(order.refresh),
+            ..Fetched::default()
+        });
+        Ok(fetching)
     }
 
     fn certificates(&self) -> Certificates {
@@ -165,6 +231,26 @@ impl Inspect for Edge {
             result
         });
         Ok(Ordered { text, result })
+    }
+
+    fn what_if(&self) -> WhatIf {
+        let ratios = HitRatios {
+            hit_ratio: Some(0.75),
+            byte_hit_ratio: None,
+        };
+        let video = CacheWhatIf {
+            memory: 4096,
+            sampled: 1.0,
+            points: vec![SizeRatios {
+                times: 2.0,
+                bytes: 8192,
+                ratios,
+            }],
+            ..CacheWhatIf::default()
+        };
+        WhatIf {
+            caches: [("video".to_owned(), video)].into(),
+        }
     }
 
     fn upstreams(&self) -> BTreeMap<String, UpstreamState> {
@@ -242,20 +328,28 @@ impl Inspect for Edge {
 }
 
 fn start() -> (Admin, Arc<Edge>) {
-    let edge = Arc::new(Edge::default());
-    for requests in [3, 4] {
-        let worker = edge.telemetry.worker();
+    start_with(Edge::default())
+}
+
+fn start_with(edge: Edge) -> (Admin, Arc<Edge>) {
+    let edge = Arc::new(edge);
+    for (index, requests) in [3, 4].into_iter().enumerate() {
+        let worker = edge.telemetry.worker(index);
         worker.requests.add(requests);
         worker.request_duration.record(1_000 * requests);
     }
     let address = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
     let listener = bind_one(address).expect("a port");
-    let admin = Admin::start(listener, edge.clone());
+    let admin = Admin::start(AdminSocket::Tcp(listener), edge.clone());
     (admin.expect("a free port"), edge)
 }
 
+fn address(admin: &Admin) -> SocketAddr {
+    admin.address().expect("a TCP socket")
+}
+
 fn ask(admin: &Admin, method: &str, target: &str, headers: &[(&str, &str)]) -> Reply {
-    client::once(admin.address(), method, target, headers, b"").expect("an answer")
+    client::once(address(&admin), method, target, headers, b"").expect("an answer")
 }
 
 #[test]
@@ -289,7 +383,7 @@ fn an_address_of_two_names_has_the_sum_of_their_numbers_and_is_up_if_one_of_them
     for servers in [vec![up.clone(), down.clone()], vec![down, up]] {
         let origin = status.upstreams.get_mut("origin").expect("an upstream");
         origin.servers = servers;
-        let text = metrics::render(&status);
+        let text = metrics::render(&status, metrics::Format::Prometheus);
         let labels = "upstream=\"origin\",server=\"127.0.0.1:9000\"";
         for (state, value) in [("up", 1), ("down", 0)] {
             let sample = format!("sluice_server_state{{{labels},state=\"{state}\"}} {value}\n");
@@ -421,10 +515,55 @@ fn a_reload_needs_its_header_and_reports_its_result() {
 }
 
 #[test]
+fn an_explanation_is_json_and_a_wrong_question_an_error() {
+    let (admin, _) = start();
+    let get = |query: &str| ask(&admin, "GET", &format!("/explain{query}"), &[]);
+    let reply = get("?url=http://a/");
+    assert_eq!(reply.status, 200);
+    assert_eq!(reply.header("cache-control"), Some("no-store"));
+    let explanation: Explanation = serde_json::from_slice(&reply.body).expect("JSON");
+    assert_eq!(
+        (&*explanation.method, &*explanation.decision),
+        ("GET", "miss")
+    );
+    for query in [
+        "",
+        "?url=x",
+        "?url=http://a/&more=1",
+        "?url=%ff",
+        "?method=GET",
+    ] {
+        assert_eq!(get(query).status, 400, "{query}");
+    }
+}
+
+#[test]
+fn a_fetch_needs_its_header_and_reports_its_end() {
+    let (admin, _) = start();
+    let own: &[_] = &[("x-sluice", "1")];
+    let target = "/fetch?url=http://a/";
+    assert_eq!(ask(&admin, "POST", target, &[]).status, 403);
+    assert_eq!(ask(&admin, "GET", target, own).status, 405);
+    for (query, bytes) in [("", 0), ("&refresh=0", 0), ("&refresh=1", 1)] {
+        let reply = ask(&admin, "POST", &format!("{target}{query}"), own);
+        let fetched: Fetched = serde_json::from_slice(&reply.body).expect("JSON");
+        assert_eq!(
+            (&*fetched.state, fetched.bytes),
+            ("complete", bytes),
+            "{query}"
+        );
+    }
+    for query in ["&refresh=yes", "&x=1"] {
+        let reply = ask(&admin, "POST", &format!("{target}{query}"), own);
+        assert_eq!(reply.status, 400, "{query}");
+    }
+}
+
+#[test]
 fn order_and_answer_of_a_purge_are_json() {
     let (admin, _) = start();
     let purge = |headers: &[(&str, &str)], body: &str| {
-        client::once(admin.address(), "POST", "/purge", headers, body.as_bytes())
+        client::once(address(&admin), "POST", "/purge", headers, body.as_bytes())
             .expect("an answer")
     };
     let own: &[_] = &[("x-sluice", "1")];
@@ -506,12 +645,54 @@ fn metrics_are_in_prometheus_text_format() {
     insta::assert_snapshot!("metrics", reply.text());
 }
 
+// Prometheus sends several formats with weights, and the strict ones first.
+#[test]
+fn metrics_are_open_metrics_if_the_client_accepts_these() {
+    let (admin, _) = start();
+    let accept = "application/openmetrics-text;version=1.0.0,text/plain;q=0.5";
+    let reply = ask(&admin, "GET", "/metrics", &[("accept", accept)]);
+    assert_eq!(
+        reply.header("content-type"),
+        Some("application/openmetrics-text; version=1.0.0; charset=utf-8")
+    );
+    let text = reply.text();
+    assert!(text.ends_with("\n# EOF\n") && text.matches("# EOF").count() == 1);
+    let mut families = std::collections::BTreeSet::new();
+    let mut last = String::new();
+    for line in text.lines() {
+        if let Some(rest) = line.strip_prefix("# TYPE ") {
+            let (name, kind) = rest.split_once(' ').expect("a kind");
+            assert!(families.insert(name.to_owned()), "{name} twice");
+            assert!(kind != "counter" || !name.ends_with("_total"), "{name}");
+            last = name.to_owned();
+        } else if let Some(rest) = line.strip_prefix("# UNIT ") {
+            let (name, unit) = rest.split_once(' ').expect("a unit");
+            assert!(
+                name == last && name.ends_with(&format!("_{unit}")),
+                "{rest}"
+            );
+        } else if !line.starts_with('#') {
+            assert!(line.starts_with(&last), "{line} after {last}");
+        }
+    }
+    assert!(
+        text.contains("# TYPE sluice_process_cpu_seconds counter\n"),
+        "{text}"
+    );
+    assert!(
+        text.contains("\nsluice_process_cpu_seconds_total 1.500\n"),
+        "{text}"
+    );
+    let routes = "\nsluice_route_requests_total{route=\"a.example /x\\\"*\"} 7\n";
+    assert!(text.contains(routes), "{text}");
+}
+
 #[test]
 fn a_stopped_admin_api_does_not_listen() {
     let (admin, _) = start();
-    let address = admin.address();
+    let listened = address(&admin);
     drop(admin);
-    assert!(std::net::TcpStream::connect(address).is_err());
+    assert!(std::net::TcpStream::connect(listened).is_err());
 }
 
 // An idle connection ends after five seconds. A connection that opens after the long response has
@@ -523,7 +704,7 @@ fn a_client_that_pauses_while_it_receives_a_response_receives_all_of_it() {
         receive_buffer: Some(16 << 10),
         ..client::ClientOptions::default()
     };
-    let mut paused = client::Client::connect_with(admin.address(), &options).expect("connected");
+    let mut paused = client::Client::connect_with(address(&admin), &options).expect("connected");
     let target = "/status?url=http%3A%2F%2Fa%2Flong";
     paused
         .send("GET", target, &[("Host", "localhost")], b"")
@@ -536,9 +717,208 @@ fn a_client_that_pauses_while_it_receives_a_response_receives_all_of_it() {
         .expect("a number");
     assert!(length > 8 << 20, "{length} bytes");
     for _ in 0..2 {
-        let mut idle = client::Client::connect(admin.address()).expect("connected");
+        let mut idle = client::Client::connect(address(&admin)).expect("connected");
         idle.wait_closed(std::time::Duration::from_secs(15))
             .expect("closed");
     }
     assert_eq!(paused.read_some(length).expect("the rest").len(), length);
+}
+
+#[test]
+fn what_if_is_json() {
+    let (admin, _) = start();
+    let reply = ask(&admin, "GET", "/what-if", &[]);
+    assert_eq!(
+        (reply.status, reply.header("cache-control")),
+        (200, Some("no-store"))
+    );
+    let value: serde_json::Value = serde_json::from_str(&reply.text()).expect("JSON");
+    let video = &value["caches"]["video"];
+    let point = serde_json::json!(
+        {"times": 2.0, "bytes": 8192, "hit_ratio": 0.75, "byte_hit_ratio": null}
+    );
+    assert_eq!(
+        (&video["memory"], &video["points"][0]),
+        (&4096.into(), &point)
+    );
+    assert!(video["measured"]["hit_ratio"].is_null());
+}
+
+const OPERATOR: &str = "operator-0123456789";
+const READER: &str = "reader-0123456789";
+
+/// Starts an admin API with tokens of an operator and a reader.
+fn start_with_tokens() -> (Admin, Arc<Edge>) {
+    let mut tokens = Tokens::default();
+    let readers = format!("grafana {READER}");
+    let added = tokens.add(OPERATOR, TokenForm::Only);
+    assert_eq!(added, Ok(()));
+    let added = tokens.add(&readers, TokenForm::Named(Role::Reader));
+    assert_eq!(added, Ok(()));
+    start_with(Edge {
+        tokens: Arc::new(tokens),
+        ..Edge::default()
+    })
+}
+
+#[test]
+fn every_request_but_for_health_and_the_dashboards_files_needs_a_token() {
+    let (admin, edge) = start_with_tokens();
+    let status = |method: &str, target: &str, authorization: &str| {
+        let mut headers = vec![("x-sluice", "1")];
+        headers.extend((!authorization.is_empty()).then_some(("authorization", authorization)));
+        ask(&admin, method, target, &headers).status
+    };
+    let (operator, reader) = (format!("Bearer {OPERATOR}"), format!("bearer {READER}"));
+    for target in ["/status", "/metrics", "/servers", "/nothing", "/dashboards"] {
+        let found = match target {
+            "/nothing" | "/dashboards" => 404,
+            _ => 200,
+        };
+        for authorization in ["", "Basic YTpi", "Bearer short", "Bearer wrong,wrong"] {
+            assert_eq!(
+                status("GET", target, authorization),
+                401,
+                "{target} {authorization}"
+            );
+        }
+        for authorization in [&operator, &reader] {
+            assert_eq!(status("GET", target, authorization), found, "{target}");
+        }
+    }
+    assert_eq!(edge.reloads.load(Ordering::SeqCst), 0);
+    assert_eq!(status("GET", "/health", ""), 200);
+    assert_eq!(status("GET", "/", ""), 200);
+    assert_eq!(status("GET", "/dashboard/nothing.js", ""), 404);
+    for authorization in ["", &reader] {
+        let refused = if authorization.is_empty() { 401 } else { 403 };
+        for target in [
+            "/reload",
+            "/purge",
+            "/dashboard/x",
+            "/servers?upstream=a&server=b&set=up",
+        ] {
+            assert_eq!(status("POST", target, authorization), refused, "{target}");
+        }
+    }
+    assert_eq!(edge.reloads.load(Ordering::SeqCst), 0);
+    assert_eq!(status("POST", "/reload", &operator), 200);
+}
+
+#[test]
+fn a_client_with_too_many_wrong_tokens_is_refused() {
+    let (admin, _) = start_with_tokens();
+    let reply = |token: &str| {
+        let value = format!("Bearer {token}");
+        ask(&admin, "GET", "/status", &[("authorization", &value)])
+    };
+    let first = reply("wrong");
+    let challenge = "Bearer realm=\"sluice\", error=\"invalid_token\"";
+    assert_eq!(first.header("www-authenticate"), Some(challenge));
+    for _ in 1..tries::TRIES {
+        assert_eq!(reply("wrong").status, 401);
+    }
+    for token in ["wrong", OPERATOR] {
+        let refused = reply(token);
+        assert_eq!(
+            (refused.status, refused.header("retry-after")),
+            (429, Some("6"))
+        );
+    }
+    assert_eq!(ask(&admin, "GET", "/status", &[]).status, 401);
+    assert_eq!(ask(&admin, "GET", "/health", &[]).status, 200);
+}
+
+#[test]
+fn two_authorizations_are_none() {
+    let (admin, _) = start_with_tokens();
+    let value = format!("Bearer {OPERATOR}");
+    let line = ("authorization", value.as_str());
+    assert_eq!(ask(&admin, "GET", "/status", &[line]).status, 200);
+    assert_eq!(ask(&admin, "GET", "/status", &[line, line]).status, 401);
+}
+
+#[test]
+fn every_response_has_the_headers_that_protect_pages() {
+    let (admin, _) = start();
+    for (method, target) in [
+        ("GET", "/"),
+        ("GET", "/health"),
+        ("GET", "/nothing"),
+        ("GET", "/dashboard/"),
+        ("POST", "/reload"),
+        ("OPTIONS", "/status"),
+    ] {
+        let reply = ask(&admin, method, target, &[]);
+        for (name, value) in headers::EVERYWHERE {
+            assert_eq!(reply.header(name), Some(value), "{target}");
+        }
+        assert_eq!(reply.header("cache-control"), Some("no-store"), "{target}");
+        assert_eq!(reply.header("access-control-allow-origin"), None);
+    }
+    let rebound = ask(&admin, "GET", "/status", &[("host", "evil.example")]);
+    let policy = rebound.header("content-security-policy").expect("a policy");
+    assert!(
+        policy.starts_with("default-src 'none'; script-src 'self';"),
+        "{policy}"
+    );
+}
+
+#[test]
+fn each_change_is_recorded_with_its_client_and_without_secrets() {
+    let (admin, edge) = start_with_tokens();
+    let operator = format!("Bearer {OPERATOR}");
+    let reader = format!("Bearer {READER}");
+    let post = |target: &str, authorization: &str, body: &str| {
+        let headers = [("x-sluice", "1"), ("authorization", authorization)];
+        client::once(address(&admin), "POST", target, &headers, body.as_bytes())
+            .expect("an answer")
+            .status
+    };
+    let url = r#"{"url": "http://a/b?token=secret&x=1", "cache": "c"}"#;
+    assert_eq!(post("/purge", &operator, url), 200);
+    assert_eq!(post("/purge", &operator, "nonsense"), 400);
+    assert_eq!(
+        post("/servers?upstream=u&server=s&set=drain", &operator, ""),
+        404
+    );
+    assert_eq!(
+        post("/certificates?name=a.example&order=renew", &operator, ""),
+        200
+    );
+    assert_eq!(post("/reload", &operator, ""), 200);
+    assert_eq!(
+        post("/other?url=http%3A%2F%2Fa%2F%3Fsig%3Dsecret", &operator, ""),
+        404
+    );
+    // Neither of these may change anything.
+    assert_eq!(post("/reload", &reader, ""), 403);
+    assert_eq!(
+        ask(&admin, "POST", "/reload", &[("authorization", &operator)]).status,
+        403
+    );
+    assert_eq!(
+        ask(&admin, "GET", "/status", &[("authorization", &operator)]).status,
+        200
+    );
+    let changes = edge.changes.lock().clone();
+    let shown: Vec<_> = changes
+        .iter()
+        .map(|one| (one.action.as_str(), one.what.as_str(), one.status))
+        .collect();
+    let expected = [
+        (
+            "purge",
+            "url http://a/b?token=***&x=1, in cache c",
+            Some(200),
+        ),
+        ("purge", "/purge", Some(400)),
+        ("servers", "s of u: drain", Some(404)),
+        ("certificates", "renew a.example", Some(200)),
+        ("reload", "read the configuration again", Some(200)),
+        ("other", "/other?url=***", Some(404)),
+    ];
+    assert_eq!(shown, expected);
+    let is_by_operator = |one: &Change| one.who == "operator" && one.client == "127.0.0.1";
+    assert!(changes.iter().all(is_by_operator), "{changes:?}");
 }

@@ -16,6 +16,7 @@ use crate::http::vary::Codings;
 use crate::store::{ResourceHistory, Store, TableKey};
 use crate::sys::{Clock, Random};
 use crate::telemetry::Counters;
+use crate::what_if::Sampler;
 
 /// One worker's instance of a cache, for one route.
 pub(in crate::cache) struct Context {
@@ -30,6 +31,8 @@ pub(in crate::cache) struct Context {
     pub(in crate::cache) fill: Box<dyn fill::Policy + Send + Sync>,
     pub(in crate::cache) clients: Clients,
     pub(in crate::cache) origin: Origin,
+    /// Simulates other sizes of the cache, if this is wanted.
+    pub(in crate::cache) sampler: Option<Sampler>,
     pub(in crate::cache) worker: Rc<Worker>,
 }
 

@@ -13,7 +13,10 @@ mod lookup;
 mod miss;
 mod options;
 mod pass;
+mod preview;
 pub mod purge;
+mod references;
+mod refusal;
 mod resource_history;
 pub mod rules;
 #[cfg(test)]
@@ -23,16 +26,18 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use crate::fill;
-use crate::handler::{Answer, Encodings, Handler, Request, loops};
-use crate::reason::Reason;
+use crate::handler::{Answer, Encodings, Handler, Request};
 use crate::store::Store;
+use crate::what_if;
 pub use client_budget::ClientBudgets;
 use client_budget::Clients;
 pub use context::Worker;
 use context::{Context, Origin};
 use lookup::{Freshness, Lookup};
 pub use options::Options;
+pub use preview::{Course, Forecast, Preview};
 pub use purge::Stores;
+use refusal::{may_be_stored, refuse_fetch};
 pub use rules::Rules;
 
 /// One worker's instance of a cache in front of an origin.
@@ -64,34 +69,23 @@ impl Handler for Cache {
                 return Answer::Ready(Ok(response));
             }
         }
-        if admitted.only_if_cached && !may_be_stored(&looked) {
-            return Answer::Ready(Ok(hit::respond::not_cached()));
-        }
-        // A request that this process forwarded before would wait for its own fetch (RFC 8586 2).
-        if loops::is_loop(&request.head) {
-            return Answer::Ready(Err(Reason::Loop.into()));
+        if let Some(refused) = refuse_fetch(&request, &admitted, may_be_stored(&looked)) {
+            return Answer::Ready(refused);
         }
         miss::fetch(context, request, admitted, key, looked)
     }
 }
 
-/// Whether memory or a volume may have a response for this key.
-fn may_be_stored(looked: &Lookup) -> bool {
-    matches!(
-        looked,
-        Lookup::Recalled(_) | Lookup::Stored(_) | Lookup::Missing { on_disk: true }
-    )
-}
-
 impl Cache {
     /// Creates a worker's instance for a route with these rules. Store, stores and budgets are
-    /// shared by all workers. With `encodings`, stored content is also served encoded.
+    /// shared by all workers. With `encodings`, stored content is also served encoded. `sampler` gets
+    /// the uses of stored responses.
     pub fn new(
         (options, rules): (Arc<Options>, Arc<Rules>),
         (store, stores): (Arc<Store>, Arc<Stores>),
         budgets: Arc<ClientBudgets>,
         (origin, encodings): (Rc<dyn Handler>, Option<Rc<dyn Encodings>>),
-        worker: Rc<Worker>,
+        (worker, sampler): (Rc<Worker>, Option<what_if::Sampler>),
     ) -> Cache {
         Cache(Rc::new(Context {
             keys: lookup::keys::Keys::new(&rules.key, worker.memo.clone()),
@@ -106,7 +100,14 @@ impl Cache {
                 handler: origin,
                 encodings,
             },
+            sampler,
             worker,
         }))
+    }
+
+    /// Returns a handler that reports what this cache would do with a request, and has no effect on
+    /// other requests.
+    pub fn preview(&self, report: Rc<dyn Fn(Forecast)>) -> Preview {
+        Preview::new(&self.0, report)
     }
 }

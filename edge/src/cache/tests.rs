@@ -80,10 +80,13 @@ fn cache(kind: fill::Kind, origin: &Rc<Origin>) -> Cache {
         (store, Arc::new(Stores::default())),
         Arc::new(ClientBudgets::default()),
         (Rc::new(origin.clone()), None),
-        Worker::new(
-            Clock::manual(1_000_000),
-            Random::seeded(1),
-            Arc::new(Counters::default()),
+        (
+            Worker::new(
+                Clock::manual(1_000_000),
+                Random::seeded(1),
+                Arc::new(Counters::default()),
+            ),
+            None,
         ),
     )
 }

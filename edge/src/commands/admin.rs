@@ -3,8 +3,9 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use sluice_lab::client::{self, BodyEnd, ClientOptions, ClientTls, ReadError, Reply};
+use sluice_lab::client::{BodyEnd, ClientTls, Reply};
 
+use super::admin_exchange::{Failure, Order, exchange};
 use super::admin_url::AdminUrl;
 use super::output::{failed, harmless, misused};
 use super::source::{self, AdminAddress};
@@ -15,14 +16,18 @@ use crate::tls::{self, CertificateFiles, ConnectError, OpenError, Trust};
 /// Options that say how a command finds the running Sluice.
 #[derive(Debug, Args)]
 pub struct AdminArgs {
-    /// Admin address of the running Sluice, as in 127.0.0.1:9901 or https://HOST:9901 [default: SLUICE_ADMIN, or that of
-    /// the configuration file, or 127.0.0.1:9901]
+    /// Admin address of the running Sluice, as in 127.0.0.1:9901, https://HOST:9901 or unix:/run/sluice/admin.sock
+    /// [default: SLUICE_ADMIN, or that of the configuration file, or 127.0.0.1:9901]
     #[arg(long, value_name = "ADDRESS", conflicts_with = "config", value_parser = admin_url)]
     admin: Option<AdminUrl>,
     /// Configuration file of the running Sluice, from which the admin address is read [default:
     /// SLUICE_CONFIG, or ./sluice.toml if it exists]
     #[arg(short, long, value_name = "FILE")]
     config: Option<PathBuf>,
+    /// File with the token for the admin address: one token, or lines with a name and a token, of which the first counts
+    /// [default: the token in SLUICE_ADMIN_TOKEN, or that of the file that the configuration file names]
+    #[arg(long, value_name = "FILE")]
+    token_file: Option<PathBuf>,
     /// Certificate of the authority that signed the certificate of the admin address, or that certificate itself, in PEM
     /// [default: the certificate in the configuration file, or with --admin the authorities that this system trusts]
     #[arg(long, value_name = "FILE")]
@@ -38,7 +43,7 @@ pub struct AdminArgs {
 fn admin_url(text: &str) -> Result<AdminUrl, String> {
     AdminUrl::parse(text).ok_or_else(|| {
         format!(
-            "write an IP address and a port, as in {}, or http://HOST:PORT or https://HOST:PORT",
+            "write an IP address and a port, as in {}, or http://HOST:PORT, https://HOST:PORT or unix:PATH",
             config::ADMIN
         )
     })
@@ -71,7 +76,18 @@ impl AdminArgs {
             )
         };
         let tls = self.tls(&found)?;
-        let reply = exchange(url, tls, method, target, body).map_err(|error| match error {
+        let token = source::token(self.token_file.as_deref(), &found.tokens)?;
+        let order = Order {
+            method,
+            target,
+            body,
+            token: token.as_deref(),
+        };
+        let reply = exchange(url, tls, &order).map_err(|error| match error {
+            Failure::ClearText => failed(
+                format!("{url} has no TLS, so everyone on the way could read the token"),
+                "write --admin https://HOST:PORT, or leave out the token",
+            ),
             Failure::Tls(reason) => failed(
                 format!("TLS with {url} failed: {reason}"),
                 advice(reason, url).unwrap_or_else(help),
@@ -82,9 +98,12 @@ impl AdminArgs {
             let title = format!("{url} answered {} and is no admin address", reply.status);
             return Err(failed(title, help()));
         }
-        if !url.is_tls && reply.text().starts_with(tls::Refusal::NotTls.name()) {
+        if !url.is_tls() && reply.text().starts_with(tls::Refusal::NotTls.name()) {
             let help = format!("write --admin https://{}, with --ca FILE", url.authority());
             return Err(failed(format!("{url} expects TLS"), help));
+        }
+        if matches!(reply.status, 401 | 429) {
+            return Err(denied(&reply, token.is_some(), url));
         }
         // Without the end that the framing gives, the reply may be truncated.
         match reply.end {
@@ -99,7 +118,10 @@ impl AdminArgs {
     /// Returns the TLS for an admin address, if it has TLS.
     fn tls(&self, found: &AdminAddress) -> anyhow::Result<Option<ClientTls>> {
         let url = &found.url;
-        if !url.is_tls {
+        let AdminUrl::Host {
+            is_tls: true, host, ..
+        } = url
+        else {
             let given = [("--ca", &self.ca), ("--certificate", &self.certificate)];
             let given = given
                 .iter()
@@ -111,7 +133,7 @@ impl AdminArgs {
                     "leave this out, or write --admin https://HOST:PORT",
                 ))
             });
-        }
+        };
         let trust = match (&self.ca, &found.certificates) {
             (Some(file), _) => Trust::Authorities(vec![file.clone()]),
             (None, Some(certificates)) => Trust::Exactly(certificates.clone()),
@@ -130,59 +152,28 @@ impl AdminArgs {
         })?;
         Ok(Some(ClientTls {
             config: client.config().clone(),
-            name: url.host.clone(),
+            name: host.clone(),
         }))
     }
 }
 
-/// The reason why there is no reply.
-enum Failure {
-    Tls(ConnectError),
-    Other(String),
-}
-
-impl From<ReadError> for Failure {
-    fn from(error: ReadError) -> Failure {
-        let of_tls = match &error {
-            ReadError::Io(error) => ConnectError::of_io(error),
-            _ => None,
-        };
-        of_tls.map_or_else(|| Failure::Other(error.to_string()), Failure::Tls)
-    }
-}
-
-/// Sends a request to the first address of the host that accepts a connection.
-fn exchange(
-    url: &AdminUrl,
-    tls: Option<ClientTls>,
-    method: &str,
-    target: &str,
-    body: &[u8],
-) -> Result<Reply, Failure> {
-    let options = ClientOptions {
-        tls,
-        ..ClientOptions::default()
+/// Returns the error for a request whose token is missing, wrong or refused.
+fn denied(reply: &Reply, has_token: bool, url: &AdminUrl) -> anyhow::Error {
+    let (title, help) = match (reply.status, has_token) {
+        (401, false) => (
+            format!("{url} needs a token"),
+            "give it: --token-file FILE, or SLUICE_ADMIN_TOKEN",
+        ),
+        (401, true) => (
+            format!("{url} does not accept the token"),
+            "give another one with --token-file FILE or SLUICE_ADMIN_TOKEN; `sluice reload` or SIGHUP makes Sluice read changed files",
+        ),
+        _ => (
+            format!("{url} refuses tokens for now, since there were too many wrong ones"),
+            "wait a few seconds",
+        ),
     };
-    let addresses = url.addresses().map_err(ReadError::from)?;
-    let mut connected = Err(ReadError::Timeout);
-    for address in addresses {
-        connected = client::Client::connect_with(address, &options).map_err(ReadError::from);
-        if connected.is_ok() {
-            break;
-        }
-    }
-    let mut client = connected?;
-    client.handshake().map_err(|error| match error.kind() {
-        std::io::ErrorKind::UnexpectedEof => Failure::Tls(ConnectError::Closed),
-        _ => ReadError::from(error).into(),
-    })?;
-    let authority = url.authority();
-    let headers = [
-        ("host", authority.as_str()),
-        ("x-sluice", "1"),
-        ("connection", "close"),
-    ];
-    Ok(client.request(method, target, &headers, body)?)
+    failed(title, help)
 }
 
 /// Returns advice for a failure of TLS, if there is special advice.

@@ -1,85 +1,98 @@
 //! The URL of the admin address of a running Sluice.
 
 use std::fmt;
-use std::io;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::path::PathBuf;
 
 use crate::config;
+use crate::sys::ListenAddress;
 
 /// The URL of an admin address. Displayed without `http://`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct AdminUrl {
-    /// Whether the address speaks TLS.
-    pub is_tls: bool,
-    /// Host name or IP address, without brackets.
-    pub host: String,
-    port: u16,
+pub enum AdminUrl {
+    /// A host, with or without TLS.
+    Host {
+        /// Whether the address speaks TLS.
+        is_tls: bool,
+        /// Host name or IP address, without brackets.
+        host: String,
+        /// The port.
+        port: u16,
+    },
+    /// The path of a Unix socket.
+    Unix(PathBuf),
 }
 
 impl AdminUrl {
     /// Returns the URL at which a program on this machine reaches a listener of this address.
-    pub fn of(address: SocketAddr, is_tls: bool) -> AdminUrl {
+    pub fn of(address: &ListenAddress, is_tls: bool) -> AdminUrl {
+        match address {
+            ListenAddress::Ip(address) => AdminUrl::of_ip(*address, is_tls),
+            ListenAddress::Unix(path) => AdminUrl::Unix(path.clone()),
+        }
+    }
+
+    fn of_ip(address: SocketAddr, is_tls: bool) -> AdminUrl {
         let ip = match address.ip() {
             IpAddr::V4(Ipv4Addr::UNSPECIFIED) => Ipv4Addr::LOCALHOST.into(),
             IpAddr::V6(Ipv6Addr::UNSPECIFIED) => Ipv6Addr::LOCALHOST.into(),
             ip => ip,
         };
-        AdminUrl {
+        AdminUrl::Host {
             is_tls,
             host: ip.to_string(),
             port: address.port(),
         }
     }
 
-    /// Parses `IP:PORT`, `http://HOST:PORT` or `https://HOST:PORT`.
+    /// Parses `IP:PORT`, `http://HOST:PORT`, `https://HOST:PORT` or `unix:PATH`.
     pub fn parse(text: &str) -> Option<AdminUrl> {
+        if let Some(path) = text.strip_prefix("unix:") {
+            return (!path.is_empty()).then(|| AdminUrl::Unix(path.into()));
+        }
         let (is_tls, rest) = match text.split_once("://") {
-            None => return config::parse_address(text).map(|address| AdminUrl::of(address, false)),
+            None => return config::parse_address(text).map(|ip| AdminUrl::of_ip(ip, false)),
             Some(("http", rest)) => (false, rest),
             Some(("https", rest)) => (true, rest),
             Some(_) => return None,
         };
         let authority = rest.strip_suffix('/').unwrap_or(rest);
         if let Ok(address) = authority.parse() {
-            return Some(AdminUrl::of(address, is_tls));
+            return Some(AdminUrl::of_ip(address, is_tls));
         }
         let (host, port) = authority.rsplit_once(':')?;
         let is_host = |b: u8| b.is_ascii_alphanumeric() || b"-._".contains(&b);
         let is_valid = !host.is_empty() && host.bytes().all(is_host);
         let digits = port.bytes().all(|b| b.is_ascii_digit());
-        Some(AdminUrl {
+        Some(AdminUrl::Host {
             is_tls,
             host: host.to_owned(),
             port: port.parse().ok().filter(|_| is_valid && digits)?,
         })
     }
 
-    /// Returns host and port.
-    pub fn authority(&self) -> String {
-        match self.host.contains(':') {
-            true => format!("[{}]:{}", self.host, self.port),
-            false => format!("{}:{}", self.host, self.port),
-        }
+    /// Whether the address speaks TLS.
+    pub fn is_tls(&self) -> bool {
+        matches!(self, AdminUrl::Host { is_tls: true, .. })
     }
 
-    /// Returns the addresses of the host, at least one.
-    ///
-    /// # Errors
-    ///
-    /// The host name can't be resolved.
-    pub fn addresses(&self) -> io::Result<Vec<SocketAddr>> {
-        let found: Vec<_> = (&*self.host, self.port).to_socket_addrs()?.collect();
-        match found.is_empty() {
-            true => Err(io::Error::other("the host name has no address")),
-            false => Ok(found),
+    /// Returns host and port, for the header Host.
+    pub fn authority(&self) -> String {
+        match self {
+            AdminUrl::Host { host, port, .. } if host.contains(':') => format!("[{host}]:{port}"),
+            AdminUrl::Host { host, port, .. } => format!("{host}:{port}"),
+            AdminUrl::Unix(_) => "localhost".to_owned(),
         }
     }
 }
 
 impl fmt::Display for AdminUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let scheme = if self.is_tls { "https://" } else { "" };
-        write!(f, "{scheme}{}", self.authority())
+        match self {
+            AdminUrl::Unix(path) => write!(f, "unix:{}", path.display()),
+            url if url.is_tls() => write!(f, "https://{}", url.authority()),
+            url => f.write_str(&url.authority()),
+        }
     }
 }
 
@@ -102,6 +115,7 @@ mod tests {
             ),
             ("https://localhost:9901/", "https://localhost:9901"),
             ("https://[::1]:9901", "https://[::1]:9901"),
+            ("unix:/run/sluice/admin.sock", "unix:/run/sluice/admin.sock"),
         ] {
             let url = AdminUrl::parse(text).map(|url| url.to_string());
             assert_eq!(url.as_deref(), Some(shown), "{text}");
@@ -116,6 +130,7 @@ mod tests {
             "https://a:1/status",
             "ftp://a:1",
             "9901",
+            "unix:",
             "",
         ] {
             assert_eq!(AdminUrl::parse(text), None, "{text}");

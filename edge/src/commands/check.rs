@@ -1,4 +1,5 @@
-//! `sluice check`: reports mistakes in a configuration file, and kernel settings that limit the number of connections.
+//! `sluice check`: reports mistakes in a configuration file, and kernel settings that limit the number of connections, and
+//! explains a request.
 
 mod network;
 
@@ -7,6 +8,7 @@ use std::path::PathBuf;
 use clap::Args;
 use clap::error::ErrorKind;
 
+use super::explain::{self, RequestArgs};
 use super::output::{failed, say, warn};
 use super::source;
 use super::system;
@@ -26,6 +28,22 @@ pub struct CheckArgs {
     /// Ask no name server and no authority: certificates that are obtained are checked without the network
     #[arg(long)]
     offline: bool,
+    /// Show what Sluice would do with a request for this URL, as far as that does not depend on what is stored
+    #[arg(long, value_name = "URL")]
+    explain: Option<String>,
+    /// Header of the request to explain: "Accept-Language: de"; may be given several times
+    #[arg(
+        short = 'H',
+        long = "header",
+        value_name = "NAME: VALUE",
+        requires = "explain"
+    )]
+    headers: Vec<String>,
+    #[command(flatten)]
+    request: RequestArgs,
+    /// Print the explanation as JSON
+    #[arg(long, requires = "explain")]
+    json: bool,
     /// List kernel settings to change for many connections. With this option, a configuration file is
     /// checked only if one is named
     #[arg(long)]
@@ -60,6 +78,10 @@ pub fn run(args: &CheckArgs) -> anyhow::Result<()> {
             format!("{} in {}", show_count(warnings, "warning"), file.display()),
             "without --strict, warnings are no errors",
         ));
+    }
+    if let Some(url) = &args.explain {
+        let question = args.request.question(url, &args.headers);
+        return explain::print_plan(&loaded.plan, &question, args.json, false);
     }
     say(&config::describe(&loaded.plan))?;
     settings(args, changes)

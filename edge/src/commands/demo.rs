@@ -165,7 +165,7 @@ pub fn run(args: &DemoArgs) -> anyhow::Result<()> {
     say(&invitation(
         edge,
         authority.as_ref(),
-        running.admin.map(|(_, address)| address),
+        running.admin().map(|(_, address)| address),
         &origin,
         args.rate,
     ))?;
@@ -254,7 +254,7 @@ Version and cipher suite of TLS, and the protocol (h2 is HTTP/2):
 fn invitation(
     edge: SocketAddr,
     authority: Option<&Authority>,
-    admin: Option<SocketAddr>,
+    admin: Option<&ListenAddress>,
     origin: &Origin,
     rate: u64,
 ) -> String {

@@ -4,6 +4,7 @@ use clap::Args;
 use serde::Serialize;
 use sluice_lab::bench::plain;
 
+use super::generated_requests::{Mix, Zipf, trace};
 use super::output::say;
 use crate::evict::Kind;
 use crate::evict::replay::Places;
@@ -33,30 +34,6 @@ const SIZES: [f64; 3] = [0.01, 0.05, 0.2];
 const SEGMENTS: usize = 64;
 /// The first 1/`WARM_UP` of the requests fills the empty cache and is not counted.
 const WARM_UP: usize = 5;
-/// Number of requests per scanned object after which the next scan begins.
-const SCAN_EVERY: u32 = 5;
-
-/// Requests that are mixed into those of Zipf's distribution.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "kebab-case")]
-enum Mix {
-    /// No other requests.
-    Zipf,
-    /// 30% of the requests are for objects that are requested only once.
-    OneHitWonders,
-    /// At intervals, a tenth of all objects is requested in sequence.
-    Scans,
-}
-
-impl Mix {
-    fn name(self) -> &'static str {
-        match self {
-            Mix::Zipf => "",
-            Mix::OneHitWonders => "+ one-hit wonders",
-            Mix::Scans => "+ scans",
-        }
-    }
-}
 
 #[derive(Debug, Serialize)]
 struct Report {
@@ -137,82 +114,6 @@ fn hit_ratio(trace: &[u32], from: usize, mut request: impl FnMut(u32) -> bool) -
     }
     let hits = counted.iter().filter(|key| request(**key)).count();
     hits as f64 / counted.len().max(1) as f64
-}
-
-/// Generates a trace of requested object numbers. Objects that are requested only once have higher
-/// numbers than all others.
-fn trace(zipf: &Zipf, mix: Mix, requests: u32, seed: u64) -> Vec<u32> {
-    let objects = zipf.sums.len() as u32;
-    let mut random = SplitMix(seed);
-    // Ranks are assigned to object numbers at random, so that a scan is not in order of popularity.
-    let ranks = shuffled(objects, &mut random);
-    let mut trace = Vec::with_capacity(requests as usize);
-    let mut next_wonder = objects;
-    while trace.len() < requests as usize {
-        let scanned = objects / 10;
-        if mix == Mix::Scans
-            && !trace.is_empty()
-            && trace.len() % (SCAN_EVERY * scanned) as usize == 0
-        {
-            let begin = (random.unit() * f64::from(objects - scanned)) as u32;
-            trace.extend(begin..begin + scanned);
-        }
-        if mix == Mix::OneHitWonders && random.unit() < 0.3 {
-            trace.push(next_wonder);
-            next_wonder += 1;
-        } else {
-            trace.push(ranks[zipf.rank(random.unit()) as usize]);
-        }
-    }
-    trace.truncate(requests as usize);
-    trace
-}
-
-fn shuffled(count: u32, random: &mut SplitMix) -> Vec<u32> {
-    let mut numbers: Vec<u32> = (0..count).collect();
-    for at in (1..numbers.len()).rev() {
-        let other = (random.unit() * (at + 1) as f64) as usize;
-        numbers.swap(at, other.min(at));
-    }
-    numbers
-}
-
-/// Zipf's distribution: the object of rank n is requested n^exponent times less often than the first.
-struct Zipf {
-    sums: Vec<f64>,
-}
-
-impl Zipf {
-    fn new(objects: u32, exponent: f64) -> Zipf {
-        let mut sum = 0.0;
-        let weights = (1..=objects).map(|rank| {
-            sum += f64::from(rank).powf(-exponent);
-            sum
-        });
-        Zipf {
-            sums: weights.collect(),
-        }
-    }
-
-    /// Returns the rank that corresponds to `unit`, a uniform random number from 0 to 1.
-    fn rank(&self, unit: f64) -> u32 {
-        let at = unit * self.sums.last().copied().unwrap_or_default();
-        let rank = self.sums.partition_point(|sum| *sum <= at);
-        rank.min(self.sums.len() - 1) as u32
-    }
-}
-
-/// A pseudorandom generator (SplitMix64).
-struct SplitMix(u64);
-
-impl SplitMix {
-    /// Returns a number from 0 to just below 1.
-    fn unit(&mut self) -> f64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let z = (self.0 ^ self.0 >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-        ((z ^ z >> 31) >> 11) as f64 / (1u64 << 53) as f64
-    }
 }
 
 const TITLES: [(&str, &str); 6] = [
@@ -314,19 +215,5 @@ mod tests {
         assert_eq!(one.rows, two.rows);
         let other = measure(&HitRatioArgs { seed: 8, ..args() });
         assert_ne!(one.rows, other.rows);
-    }
-
-    #[test]
-    fn traces_contain_one_hit_wonders_and_scans() {
-        let zipf = Zipf::new(2000, 0.9);
-        let wonders = trace(&zipf, Mix::OneHitWonders, 20_000, 1);
-        let count = wonders.iter().filter(|key| **key >= 2000).count();
-        assert!((5500..6500).contains(&count), "{count}");
-        let scans = trace(&zipf, Mix::Scans, 20_000, 1);
-        let in_order = scans
-            .windows(2)
-            .filter(|pair| pair[1] == pair[0] + 1)
-            .count();
-        assert!((2000..5000).contains(&in_order), "{in_order}");
     }
 }

@@ -1,25 +1,26 @@
-//! `sluice inspect`: shows which bytes of a URL a running edge has, as a bar and a description.
+//! `sluice inspect`: shows which bytes of a URL a running edge has, as a bar and a description, or what would happen to a
+//! request.
 
 mod bar;
-mod layout;
-mod show;
+pub(super) mod layout;
+pub(super) mod show;
+pub(super) mod terminal;
 #[cfg(test)]
 mod tests;
-
-use std::env;
-use std::io::{self, IsTerminal};
 
 use anyhow::{Context, bail};
 use clap::Args;
 use serde_json::Value;
 
 use super::admin::AdminArgs;
+use super::explain::{self, RequestArgs};
 use super::nothing::Nothing;
-use super::output::{colours, harmless, json, misused_for, percent_encoded, refused, say};
+use super::output::{harmless, json, misused_for, percent_encoded, refused, say};
 use crate::admin::UrlState;
 use crate::http::url::Url;
 
 pub use layout::Style;
+use terminal::style;
 
 /// Advice for a URL without objects, if the running Sluice gives none.
 const ADVICE: &str = "write host, port and query as clients send them";
@@ -34,6 +35,11 @@ pub struct InspectArgs {
     url: String,
     #[command(flatten)]
     headers: KeyHeaders,
+    /// Show what Sluice would do with a request for the URL, which is not sent
+    #[arg(long)]
+    explain: bool,
+    #[command(flatten)]
+    request: RequestArgs,
     #[command(flatten)]
     admin: AdminArgs,
     /// Print JSON
@@ -68,6 +74,10 @@ fn nothing(url: &str, note: &str) -> Nothing {
 }
 
 pub fn run(args: &InspectArgs) -> anyhow::Result<()> {
+    if args.explain {
+        let question = args.request.question(&args.url, &args.headers.headers);
+        return explain::print_live(&args.admin, &question, args.json, args.ascii);
+    }
     match print(&args.admin, &args.url, &args.headers, args.json, args.ascii)? {
         None => Ok(()),
         Some(note) => bail!(nothing(&args.url, &note)),
@@ -107,24 +117,4 @@ pub fn print(
     let is_found = caches.iter().any(|cache| !cache.objects.is_empty());
     let note = reply.header("sluice-note").unwrap_or(ADVICE);
     Ok((!is_found).then(|| note.to_owned()))
-}
-
-/// Returns the style of the text on standard output.
-fn style(ascii: bool) -> Style {
-    let set = |name| env::var(name).ok().filter(|value| !value.is_empty());
-    let terminal = io::stdout().is_terminal();
-    let reported = || rustix::termios::tcgetwinsize(io::stdout()).map_or(0, |size| size.ws_col);
-    let columns = set("COLUMNS").and_then(|columns| columns.parse().ok());
-    let locale = ["LC_ALL", "LC_CTYPE", "LANG"].into_iter().find_map(set);
-    Style {
-        width: Style::width(columns.unwrap_or_else(|| if terminal { reported() } else { 0 })),
-        ascii: ascii || !locale.is_some_and(|name| is_utf8(&name)),
-        colour: colours(terminal),
-    }
-}
-
-/// Whether a locale of this name uses UTF-8, as `en_GB.UTF-8` and `C.utf8` do.
-fn is_utf8(locale: &str) -> bool {
-    let name = locale.to_ascii_lowercase();
-    name.contains("utf-8") || name.contains("utf8")
 }

@@ -17,6 +17,7 @@ use sluice_lab::{budget, byte_range, caching, purge, ramp, storm};
 
 use super::hit_ratio::{self, HitRatioArgs};
 use super::output::say;
+use super::what_if::{self, WhatIfArgs};
 use crate::config::show_count;
 use values::{client_budget, interval, memory, rate, seconds, slice};
 
@@ -47,6 +48,8 @@ enum Experiment {
     SlowClients(SlowClientsArgs),
     /// Simulate the hit ratio of each eviction policy
     HitRatio(HitRatioArgs),
+    /// Compare the hit ratios that `GET /what-if` would predict with those of full simulations
+    WhatIf(WhatIfArgs),
 }
 
 /// Options of all experiments that start servers.
@@ -303,6 +306,7 @@ pub fn run(args: &LabArgs) -> anyhow::Result<()> {
         Experiment::Ramp(args) => ramp(args),
         Experiment::SlowClients(args) => slow_clients(args),
         Experiment::HitRatio(args) => hit_ratio::run(args),
+        Experiment::WhatIf(args) => what_if::run(args),
     }
 }
 

@@ -1,11 +1,14 @@
 //! The command line of `sluice`: its subcommands, each in a file of its own, and helpers that they share.
 
 mod admin;
+mod admin_exchange;
 mod admin_url;
 mod certs;
 mod check;
 mod demo;
 mod dns_program;
+mod explain;
+mod generated_requests;
 mod hit_ratio;
 mod inspect;
 mod lab;
@@ -20,6 +23,7 @@ mod source;
 mod status;
 mod system;
 mod trust;
+mod what_if;
 
 use std::io::{self, Write};
 use std::process::ExitCode;

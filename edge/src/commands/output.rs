@@ -12,8 +12,8 @@ use tracing_subscriber::prelude::*;
 
 use crate::config::{LogOptions, Report};
 use crate::sys::{Clock, ListenAddress};
-use crate::telemetry::AccessTarget;
 use crate::telemetry::messages::{MessageTarget, Messages};
+use crate::telemetry::{AccessTarget, Notices, event_layer};
 use crate::wiring::Running;
 
 /// Whether messages on standard error are coloured.
@@ -142,7 +142,11 @@ pub(super) fn log_messages(options: &LogOptions) -> anyhow::Result<()> {
     let messages = Messages::new(options.messages.clone(), colours, Clock::system());
     let level: LevelFilter = options.level.as_str().parse()?;
     messages.install();
-    let log = tracing_subscriber::registry().with(messages.with_filter(level));
+    let notices = Notices::new(Clock::system());
+    notices.install();
+    let log = tracing_subscriber::registry()
+        .with(messages.with_filter(level))
+        .with(event_layer(notices));
     match log.try_init() {
         Ok(()) => Ok(()),
         Err(error) => bail!("messages can't be logged: {error}"),
@@ -160,9 +164,11 @@ pub(super) fn announce(running: &Running, log: &LogOptions) -> anyhow::Result<()
         }
         path @ ListenAddress::Unix(_) => format!("listening on {path}\n"),
     });
-    let admin = running.admin.iter();
-    let admin =
-        admin.map(|(scheme, address)| format!("admin on {}://{address}\n", scheme.as_str()));
+    let admin = running.admin().into_iter();
+    let admin = admin.map(|(scheme, address)| match address {
+        ListenAddress::Ip(address) => format!("admin on {}://{address}\n", scheme.as_str()),
+        path @ ListenAddress::Unix(_) => format!("admin on {path}\n"),
+    });
     let text = listeners.chain(admin).collect::<String>();
     let access = log.access.as_ref().map(|access| &access.target);
     match access {

@@ -8,13 +8,19 @@ use anyhow::Context;
 use super::admin_url::AdminUrl;
 use super::output::{harmless, misused};
 use crate::acme;
-use crate::config::{self, Report, StatePlace};
-use crate::sys::disk::path_info;
+use crate::admin::first_token;
+use crate::config::{self, Report, StatePlace, without_error_numbers};
+use crate::sys::ListenAddress;
+use crate::sys::disk::{self, path_info};
 
 /// Environment variable with the path of the configuration file.
 const CONFIG_VARIABLE: &str = "SLUICE_CONFIG";
 /// Environment variable with the admin address.
 const ADMIN_VARIABLE: &str = "SLUICE_ADMIN";
+/// Environment variable with the token for the admin address.
+const TOKEN_VARIABLE: &str = "SLUICE_ADMIN_TOKEN";
+/// Longest file with tokens, in bytes.
+const TOKENS_BYTES_MAX: u64 = 256 << 10;
 /// Configuration file that is used if none is named.
 const CONFIG: &str = "sluice.toml";
 
@@ -48,6 +54,8 @@ pub struct AdminAddress {
     pub url: AdminUrl,
     /// The certificates of the address, if a configuration file names them.
     pub certificates: Option<Vec<PathBuf>>,
+    /// The files with tokens for the address, if a configuration file names them.
+    pub tokens: Vec<PathBuf>,
     /// Where the address was found, as in "the address of --admin".
     pub source: String,
 }
@@ -63,6 +71,7 @@ pub fn admin(given: Option<&AdminUrl>, config: Option<&Path>) -> anyhow::Result<
     let found = |url: AdminUrl, source: &str| AdminAddress {
         url,
         certificates: None,
+        tokens: Vec::new(),
         source: source.to_owned(),
     };
     if let Some(url) = given {
@@ -75,7 +84,7 @@ pub fn admin(given: Option<&AdminUrl>, config: Option<&Path>) -> anyhow::Result<
                 format!("{ADMIN_VARIABLE}={}", harmless(&text)),
                 "this is not an address",
                 format!(
-                    "write an IP address and a port, as in {}, or http://HOST:PORT or https://HOST:PORT",
+                    "write an IP address and a port, as in {}, or http://HOST:PORT, https://HOST:PORT or unix:PATH",
                     config::ADMIN
                 ),
             )
@@ -83,7 +92,7 @@ pub fn admin(given: Option<&AdminUrl>, config: Option<&Path>) -> anyhow::Result<
         return Ok(found(url, &format!("the address in {ADMIN_VARIABLE}")));
     }
     let Some(path) = config_file(config) else {
-        let url = AdminUrl::of(config::ADMIN.parse()?, false);
+        let url = AdminUrl::of(&ListenAddress::Ip(config::ADMIN.parse()?), false);
         return Ok(found(url, "the default address"));
     };
     let place =
@@ -91,10 +100,45 @@ pub fn admin(given: Option<&AdminUrl>, config: Option<&Path>) -> anyhow::Result<
     let file = path.display();
     let place = place.with_context(|| format!("{file} switches the admin API off"))?;
     Ok(AdminAddress {
-        url: AdminUrl::of(place.address, place.certificates.is_some()),
+        url: AdminUrl::of(&place.address, place.certificates.is_some()),
         certificates: place.certificates,
+        tokens: place.tokens,
         source: format!("the address in {file}"),
     })
+}
+
+/// Returns the token for the admin address: that of the file `given`, or else that in SLUICE_ADMIN_TOKEN, or else that of
+/// the first of the files `configured` that this user can read and that has one.
+///
+/// # Errors
+///
+/// The file `given` can't be read or has no token, or the variable has none.
+pub fn token(given: Option<&Path>, configured: &[PathBuf]) -> anyhow::Result<Option<String>> {
+    let read = |path: &Path| disk::read_text(path, TOKENS_BYTES_MAX);
+    let help = "a token has at least 16 letters, digits and characters of -._~+/";
+    if let Some(path) = given {
+        let option = harmless(&format!("--token-file {}", path.display()));
+        let text = read(path).map_err(|error| {
+            let why = harmless(&without_error_numbers(&error.to_string()));
+            misused(option.clone(), format!("can't read this file: {why}"), help)
+        })?;
+        let token = first_token(&text).map(str::to_owned);
+        return match token {
+            None => Err(misused(option, "there is no token in this file", help)),
+            token => Ok(token),
+        };
+    }
+    if let Some(value) = variable(TOKEN_VARIABLE) {
+        let text = value.to_string_lossy();
+        return match first_token(&text) {
+            // The value is not shown: it may be a token with a mistake.
+            None => Err(misused(TOKEN_VARIABLE, "this is not a token", help)),
+            token => Ok(token.map(str::to_owned)),
+        };
+    }
+    let texts = configured.iter().filter_map(|path| read(path).ok());
+    let mut tokens = texts.filter_map(|text| first_token(&text).map(str::to_owned));
+    Ok(tokens.next())
 }
 
 /// Returns the folder of certificates: `given`, or else that of the file `config`, or else that of the configuration file

@@ -171,12 +171,13 @@ fn show_durations(status: &Value, out: &mut String) {
 
 /// Shows estimated percentiles.
 fn percentiles(durations: &Value) -> String {
-    let shown = ["p50", "p90", "p99"].map(|name| match durations[format!("{name}_us")].as_u64() {
-        Some(us) if us < 1_000 => format!("{name} ~{us} µs"),
-        Some(us) if us < 1_000_000 => format!("{name} ~{:.1} ms", us as f64 / 1e3),
-        Some(us) => format!("{name} ~{:.1} s", us as f64 / 1e6),
-        None => format!("{name} -"),
-    });
+    let shown =
+        ["p50", "p95", "p99", "max"].map(|name| match durations[format!("{name}_us")].as_u64() {
+            Some(us) if us < 1_000 => format!("{name} ~{us} µs"),
+            Some(us) if us < 1_000_000 => format!("{name} ~{:.1} ms", us as f64 / 1e3),
+            Some(us) => format!("{name} ~{:.1} s", us as f64 / 1e6),
+            None => format!("{name} -"),
+        });
     shown.join(", ")
 }
 
@@ -327,11 +328,10 @@ mod tests {
     #[test]
     fn percentiles_of_request_durations_are_shown() {
         let status = json!({
-            "request_duration": { "p50_us": 8, "p90_us": 1_500, "p99_us": 2_000_000 },
+            "request_duration": { "p50_us": 8, "p95_us": 1_500, "p99_us": 2_000_000, "max_us": 3_000_000 },
             "recent": { "seconds": 10.0, "request_duration": { "p50_us": null } },
         });
-        let expected =
-            "latency     p50 ~8 µs, p90 ~1.5 ms, p99 ~2.0 s; last 10 s: p50 -, p90 -, p99 -\n";
+        let expected = "latency     p50 ~8 µs, p95 ~1.5 ms, p99 ~2.0 s, max ~3.0 s; last 10 s: p50 -, p95 -, p99 -, max -\n";
         let shown = show_status(&status);
         assert!(shown.contains(expected), "{shown}");
     }

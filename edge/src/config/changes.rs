@@ -32,6 +32,7 @@ pub fn changes(old: &Plan, new: &Plan) -> Changes {
     note(old.trust != new.trust, "trusted proxies changed");
     note(old.buffers != new.buffers, "buffers of bodies changed");
     note(old.request_id != new.request_id, "request ids changed");
+    note(old.trace != new.trace, "trace context changed");
     note(old.log.access != new.log.access, "access log changed");
     note(places(old) != places(new), "sites changed");
     note(
@@ -50,26 +51,27 @@ pub fn changes(old: &Plan, new: &Plan) -> Changes {
         "protocols of listeners changed",
     );
     note(
-        old.admin_hosts != new.admin_hosts,
-        "host names of the admin API changed",
-    );
-    note(old.price != new.price, "price of traffic changed");
-    note(
-        old.admin_tls != new.admin_tls,
-        "TLS of the admin address changed",
-    );
-    note(
         old.acme != new.acme,
         "options of certificates from authorities changed",
     );
     note(old.purge != new.purge, "addresses that may purge changed");
+    admin(old, new, &mut applied);
     volumes(old, new, &mut applied);
     named("cache", &old.caches, &new.caches, &mut applied);
     named("upstream", &old.upstreams, &new.upstreams, &mut applied);
+    Changes {
+        applied,
+        needs_restart: needs_restart(old, new),
+    }
+}
+
+/// Returns the names of the differences that only a restart applies.
+fn needs_restart(old: &Plan, new: &Plan) -> Vec<String> {
     let restart = [
         (old.workers != new.workers, "workers"),
         (bare(old) != bare(new), "listeners"),
         (old.admin != new.admin, "admin address"),
+        (old.admin_events != new.admin_events, "file of events"),
         (old.log.level != new.log.level, "log level"),
         (old.log.messages != new.log.messages, "log of messages"),
         (old.privileges != new.privileges, "user and sandbox"),
@@ -87,10 +89,27 @@ pub fn changes(old: &Plan, new: &Plan) -> Changes {
     let mut needs_restart: Vec<String> =
         needs_restart.map(|(_, what)| (*what).to_owned()).collect();
     needs_restart.extend(other_volumes(old, new));
-    Changes {
-        applied,
-        needs_restart,
-    }
+    needs_restart
+}
+
+/// Lists the changes of the admin API that a reload applies.
+fn admin(old: &Plan, new: &Plan, out: &mut Vec<String>) {
+    let have_other_tokens =
+        old.admin_tokens != new.admin_tokens || old.admin_token_files != new.admin_token_files;
+    let changes = [
+        (
+            old.admin_hosts != new.admin_hosts,
+            "host names of the admin API changed",
+        ),
+        (
+            old.admin_tls != new.admin_tls,
+            "TLS of the admin address changed",
+        ),
+        (have_other_tokens, "tokens of the admin API changed"),
+        (old.price != new.price, "price of traffic changed"),
+    ];
+    let changes = changes.iter().filter(|(differs, _)| *differs);
+    out.extend(changes.map(|(_, what)| (*what).to_owned()));
 }
 
 /// Returns the files of certificates from authorities that are opened at the start.

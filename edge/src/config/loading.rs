@@ -1,6 +1,5 @@
 //! Loads a configuration: reads the file, checks it, and makes the plan.
 
-use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use toml::Spanned;
@@ -14,6 +13,7 @@ use super::report::{Problem, Report};
 use super::startup;
 use super::syntax;
 use crate::acme;
+use crate::sys::ListenAddress;
 use crate::sys::disk;
 use crate::sys::disk::path_info;
 
@@ -71,9 +71,11 @@ fn read(path: &Path) -> Result<(String, String), Report> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AdminPlace {
     /// The address on which it listens.
-    pub address: SocketAddr,
+    pub address: ListenAddress,
     /// The files of its certificates, if it has TLS.
     pub certificates: Option<Vec<PathBuf>>,
+    /// The files with tokens, those of operators first.
+    pub tokens: Vec<PathBuf>,
 }
 
 /// Returns the place of the admin API that a configuration file sets, or the default; `None` if the file
@@ -89,9 +91,9 @@ pub fn admin_place(path: &Path) -> Result<Option<AdminPlace>, Report> {
     let admin = tree.get_ref().get("admin").map(Spanned::get_ref);
     let typed = admin.and_then(|admin| admin.get("address"));
     let address = match typed.map(Spanned::get_ref) {
-        None => ADMIN.parse().ok(),
+        None => planner::parse_listen_address(ADMIN),
         Some(DeValue::Boolean(false)) => return Ok(None),
-        Some(value) => value.as_str().and_then(planner::parse_address),
+        Some(value) => value.as_str().and_then(planner::parse_listen_address),
     };
     let Some(address) = address else {
         let mut problem = Problem::error("`address` is not an address");
@@ -108,6 +110,11 @@ pub fn admin_place(path: &Path) -> Result<Option<AdminPlace>, Report> {
     Ok(Some(AdminPlace {
         address,
         certificates: tls.map(|tls| paths(tls.get_ref().get("certificate"))),
+        tokens: ["token", "operators", "readers"]
+            .into_iter()
+            .filter_map(|key| admin?.get(key))
+            .flat_map(|typed| paths(typed.get_ref().get("file")))
+            .collect(),
     }))
 }
 

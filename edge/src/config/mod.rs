@@ -14,7 +14,7 @@
 //!   `restart`: the keys of differences that need a restart
 //! - `account`: the user with whose rights files are checked
 //! - `startup`: checks of the machine on which Sluice starts; `certificates`: checks of the files of TLS;
-//!   `obtained`: checks of what certificates from authorities need;
+//!   `token_files`: checks of files with tokens; `obtained`: checks of what certificates from authorities need;
 //!   `unusable`: the lines of parts that a start or reload could not use
 //! - `loading`: reads, checks and plans a file; `options`: plans the options of the command line
 
@@ -39,13 +39,14 @@ mod suggestions;
 mod syntax;
 #[cfg(test)]
 mod tests;
+mod token_files;
 mod unusable;
 mod value;
 
 pub use account::Purpose;
 pub use certificates::{expiry, expiry_of_file};
 pub use changes::changes;
-pub use describe::describe;
+pub use describe::{describe, describe_edits, describe_fill, describe_rules};
 #[cfg(test)]
 pub use loading::parse;
 pub use loading::{

@@ -27,6 +27,9 @@ pub fn reach(plan: &Plan) -> Vec<Allowed> {
     for options in folders(plan) {
         add(&options.root, Reach::Read);
     }
+    for file in &plan.admin_token_files {
+        add(&folder_of(file), Reach::Read);
+    }
     for volume in plan.volumes.values() {
         add(&volume.path, Reach::ReadWrite);
     }
@@ -73,6 +76,9 @@ pub fn reach(plan: &Plan) -> Vec<Allowed> {
     }
     let access = plan.log.access.as_ref().map(|access| &access.target);
     if let Some(AccessTarget::File(path)) = access {
+        add(&folder_of(path), Reach::Append);
+    }
+    if let Some(path) = &plan.admin_events {
         add(&folder_of(path), Reach::Append);
     }
     if let MessageTarget::File(path) = &plan.log.messages {

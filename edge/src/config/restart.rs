@@ -87,6 +87,7 @@ fn belongs(entry: &Entry<'_>, setting: &str) -> bool {
         ("listeners", "") => key == "listen",
         ("listeners", "[[listener]]") => key != "protocols",
         ("admin address", "[admin]") => key == "address",
+        ("file of events", "[admin]") => key == "events",
         ("program for DNS", "[tls.acme]") => matches!(key, "dns" | "challenge"),
         ("folder of certificates", "[tls.acme]") => matches!(key, "state" | "ca"),
         ("log level", "[log]") => key == "level",

@@ -21,6 +21,7 @@ use super::planner::parse_address;
 use super::reach::folder_of;
 use super::report::{Problem, without_error_numbers};
 use super::served_folders;
+use super::token_files;
 use super::value::{Sandbox, show_size};
 use crate::sys::disk::{self, access};
 use crate::sys::memory;
@@ -41,6 +42,7 @@ pub fn check(name: &str, file: &File, plan: &Plan, purpose: Purpose, checks: &mu
     let found = with_account(plan, purpose, |account| {
         let mut checks = Checks::default();
         certificates::check(file, plan, account, &mut checks);
+        token_files::check(file, account, &mut checks);
         obtained::check(file, plan, purpose, account, &mut checks);
         logs(file, (purpose, account), &mut checks);
         volumes(name, file, plan, (purpose, account), &mut checks);

@@ -293,7 +293,8 @@ fn errors_show_the_line_and_the_fix() {
         ("bad status", with("[cache.a]\nvalid = { 206 = \"1h\", ok = \"1h\" }\n")),
         ("hosts", LEAST.replace("[[site]]", "[[site]]\nhosts = [\"a\", \"http://b\", \"c:80\", \"*\", \"a.*\", \"é\"]\n[[site.route]]\nproxy = \"origin\"\n[[site]]\nhosts = [\"A\"]")),
         ("route that can never match", format!("{LEAST}[[site.route]]\npath = \"/a/*\"\nproxy = \"origin\"\n")),
-        ("open admin, unused cache", with("[admin]\naddress = \"0.0.0.0:9901\"\n[cache.a]\n")),
+        ("open admin", with("[admin]\naddress = \"0.0.0.0:9901\"\n")),
+        ("unused cache", with("[cache.a]\n")),
         ("server twice", with("").replace("[\"http://127.0.0.1:9000\"]", "[\"http://a\", \"https://A:80/\"]")),
     ];
     let all: String = cases

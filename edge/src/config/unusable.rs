@@ -17,6 +17,8 @@ pub enum Part {
     AccessLog,
     /// The log of messages.
     ErrorLog,
+    /// The file of events.
+    Events,
     /// The folder of the temporary files of buffered bodies.
     BufferFolder,
     /// A folder that a route serves.
@@ -79,6 +81,7 @@ impl Unusable {
         match &self.part {
             Part::AccessLog => file.log.access.as_ref().map(|typed| typed.span()),
             Part::ErrorLog => file.log.error.as_ref().map(|typed| typed.span()),
+            Part::Events => file.admin.events.as_ref().map(|typed| typed.span()),
             Part::BufferFolder => file.buffers.folder.as_ref().map(|typed| typed.span()),
             Part::Folder(path) => folder(file, path),
             Part::Volume(name) => {

@@ -133,6 +133,7 @@ impl Worker {
             let next = now.saturating_add(ticks(LOGGED_EVERY));
             self.exhaustion_logged_from.set(Some(next));
             tracing::error!(
+                target: "sluice::event::process::exhausted",
                 "out of file descriptors or memory: new connections are closed without a response \
                  (`sluice check --system` says what to change)"
             );

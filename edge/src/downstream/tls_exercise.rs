@@ -96,9 +96,11 @@ impl Bench {
         let serving = Serving {
             handler: Rc::new(Reading(requests.clone())),
             options: Options::default(),
+            routes: Rc::new(crate::telemetry::WorkerRoutes::new(0)),
             log: None,
             trust: Trust::default(),
             request_ids: None,
+            traces: None,
             tls: Arc::from([Some(Arc::new(server.expect("a certificate")))]),
             protocols: Arc::from([Protocols::only(Protocol::Http1)]),
         };
@@ -109,6 +111,7 @@ impl Bench {
             index: 0,
             give_memory_back: || {},
             memory_freed: Rc::default(),
+            sampler: crate::telemetry::Sampler::off(),
         };
         let runtime = LocalRuntime::new().expect("a runtime");
         let worker = runtime.block_on(async { Worker::new(context, serving) });

@@ -42,7 +42,7 @@ impl Trust {
     /// Returns the peer of a request with these headers. If the other end of the connection is not
     /// trusted, returns `peer` unchanged.
     #[inline]
-    pub(super) fn peer(&self, peer: Peer, fields: &Fields) -> Peer {
+    pub fn peer(&self, peer: Peer, fields: &Fields) -> Peer {
         match self.includes(&peer) {
             false => peer,
             true => self.introduced(peer, fields),

@@ -11,10 +11,10 @@ use tokio::sync::Notify;
 
 use crate::handler::{Handler, Peer};
 use crate::http::target::host_of;
-use crate::http::{Fields, RequestId};
+use crate::http::{Fields, RequestId, TraceContext};
 use crate::sys::limits::Reserve;
-use crate::sys::{Clock, Random};
-use crate::telemetry::{AccessLog, Counters};
+use crate::sys::{Clock, Random, clock::timer_now};
+use crate::telemetry::{AccessLog, Counters, Sampler, WorkerRoutes};
 use crate::tls::{Server, Terms};
 
 use super::connection_balance::ConnectionBalance;
@@ -38,6 +38,8 @@ pub struct WorkerContext {
     pub give_memory_back: fn(),
     /// Notified when other parts of the worker have freed memory without a request.
     pub memory_freed: Rc<Notify>,
+    /// Chooses the requests that are sampled.
+    pub sampler: Sampler,
 }
 
 /// The handlers and limits of one configuration snapshot; a reload replaces them as a whole.
@@ -46,12 +48,16 @@ pub struct Serving {
     pub handler: Rc<dyn Handler>,
     /// Limits for clients (`[limits]`).
     pub options: Options,
+    /// The counters of the routes that the handler chooses from.
+    pub routes: Rc<WorkerRoutes>,
     /// The access log, if there is one.
     pub log: Option<Rc<AccessLog>>,
     /// The proxies trusted to report the client's address.
     pub trust: Trust,
     /// Whether requests have ids: the random numbers of the ids that are made.
     pub request_ids: Option<Random>,
+    /// Whether requests have traces: the random numbers of their ids.
+    pub traces: Option<Random>,
     /// The TLS of each listener, by the listener's index.
     pub tls: Arc<[Option<Arc<Server>>]>,
     /// The protocols of each listener, by the listener's index.
@@ -87,6 +93,14 @@ impl Serving {
         }))
     }
 
+    /// Returns the trace of a request with these headers, if requests have traces.
+    #[inline]
+    pub(super) fn trace(&self, fields: &Fields) -> Option<Rc<TraceContext>> {
+        let random = self.traces.as_ref()?;
+        let numbers = std::array::from_fn(|_| random.next_u64());
+        Some(Rc::new(TraceContext::of(fields, numbers)))
+    }
+
     /// Whether a request for this authority (a host and an optional port) may come over a connection with these
     /// settings of TLS.
     pub(super) fn permits(&self, terms: Terms, authority: &str) -> bool {
@@ -111,6 +125,8 @@ pub struct Worker {
     pub(super) handshakes: Handshakes,
     /// The durations of requests that are answered without waiting.
     pub(super) quick_durations: QuickDurations,
+    /// Chooses the requests that are sampled.
+    pub(super) sampler: Sampler,
     /// Notified when the worker stops accepting.
     pub(super) stopping: Notify,
     /// Number of listeners that have not stopped.
@@ -158,6 +174,7 @@ impl Worker {
             pool: Pool::default(),
             handshakes: Handshakes::default(),
             quick_durations: QuickDurations::default(),
+            sampler: context.sampler,
             stopping: Notify::new(),
             listening: Cell::new(0),
             reserve: RefCell::default(),
@@ -304,6 +321,13 @@ impl Worker {
             .pass(Tick::try_from(tick).unwrap_or(Tick::MAX - 1));
     }
 
+    /// Counts by how much the timer runs late that was due at this time.
+    fn count_lag(&self, due: tokio::time::Instant) {
+        let late = timer_now().saturating_duration_since(due);
+        let late_us = u64::try_from(late.as_micros()).unwrap_or(u64::MAX);
+        self.counters.loop_lag.record(late_us);
+    }
+
     fn tick(&self) {
         self.pass();
         self.make_room_for_others();
@@ -315,8 +339,10 @@ impl Worker {
 /// requests, the timer pauses.
 async fn keep_time(worker: Weak<Worker>, mut unused: UnusedMemory) {
     loop {
-        tokio::time::sleep(TICK).await;
+        let due = timer_now() + TICK;
+        tokio::time::sleep_until(due).await;
         let Some(now) = worker.upgrade() else { return };
+        now.count_lag(due);
         now.tick();
         unused.tick(now.counters.requests.get());
         drop(now);

@@ -24,6 +24,14 @@ pub enum Kind {
 }
 
 impl Kind {
+    /// Returns the name of the policy in the configuration.
+    pub fn name(self) -> &'static str {
+        match self {
+            Kind::S3Fifo => "s3-fifo",
+            Kind::Lru => "lru",
+        }
+    }
+
     /// Creates an empty policy of this kind.
     pub fn build(self) -> Box<dyn Policy + Send> {
         match self {

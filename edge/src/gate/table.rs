@@ -80,10 +80,7 @@ impl Table {
         change: impl FnOnce(&mut u64) -> T,
     ) -> Changed<T> {
         let client = client.number();
-        let hash = self.hasher.hash_one(client);
-        // The upper half of the product is a set's index. All sets are equally likely.
-        let index = (u128::from(hash) * self.sets.len() as u128) >> 64;
-        let mut set = self.sets[index as usize].lock();
+        let mut set = self.set(client).lock();
         let (place, replaced) = set.place(client, now);
         let full_at = match which {
             BucketKind::Requests => &mut set.requests[place],
@@ -93,6 +90,30 @@ impl Table {
             result: change(full_at),
             replaced,
         }
+    }
+}
+
+impl Table {
+    /// Returns the time in nanoseconds at which one of a client's buckets is full: 0 for a client without an entry, whose
+    /// buckets are full. Changes nothing.
+    pub fn look(&self, client: ClientId, which: BucketKind) -> u64 {
+        let client = client.number();
+        let set = self.set(client).lock();
+        let Some(place) = set.clients.iter().position(|known| *known == client) else {
+            return 0;
+        };
+        match which {
+            BucketKind::Requests => set.requests[place],
+            BucketKind::Bytes => set.bytes[place],
+        }
+    }
+
+    #[inline]
+    fn set(&self, client: u64) -> &Mutex<ClientSet> {
+        let hash = self.hasher.hash_one(client);
+        // The upper half of the product is a set's index. All sets are equally likely.
+        let index = (u128::from(hash) * self.sets.len() as u128) >> 64;
+        &self.sets[index as usize]
     }
 }
 

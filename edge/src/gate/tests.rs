@@ -9,9 +9,9 @@ use bytes::Bytes;
 
 use super::signed::{Key, Names, Secret};
 use super::*;
-use crate::handler::{Body, BodyStream, FileRange, Frame, Head, Peer, Response};
-use crate::http::Network;
-use crate::http::{Fields, Scheme};
+use crate::handler::{Body, BodyStream, Fault, FileRange, Frame, Head, Peer, Response};
+use crate::http::{Fields, Method, Network, Scheme};
+use crate::reason::Reason;
 
 const NOW_S: u64 = 1_767_225_600;
 const KEY: &[u8] = b"0123456789abcdef";

@@ -6,7 +6,7 @@ use std::ops::{Deref, DerefMut};
 use std::rc::Rc;
 
 use crate::http::key::without_default_port;
-use crate::http::{Fields, Method, RequestId, Scheme, Version};
+use crate::http::{Fields, Method, RequestId, Scheme, TraceContext, Version};
 use crate::tls::ClientCertificate;
 
 /// The head of a request in the canonical form that route, key and origin use.
@@ -39,6 +39,8 @@ pub struct HeadParts {
     pub certificate: Option<Rc<ClientCertificate>>,
     /// The request's id, if requests have ids. A fetch that several clients share has none before it is sent.
     pub id: Option<RequestId>,
+    /// The request's trace, if requests have traces. A shared fetch has that of the request that launched it.
+    pub trace: Option<Rc<TraceContext>>,
 }
 
 thread_local! {
@@ -101,6 +103,7 @@ impl HeadParts {
         self.wants_tunnel = false;
         self.certificate = None;
         self.id = None;
+        self.trace = None;
     }
 }
 
@@ -116,6 +119,7 @@ impl Default for HeadParts {
             wants_tunnel: false,
             certificate: None,
             id: None,
+            trace: None,
         }
     }
 }

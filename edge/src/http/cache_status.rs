@@ -53,6 +53,18 @@ pub enum Fwd {
 }
 
 impl Fwd {
+    /// Every reason, in the order of their declaration.
+    pub const ALL: [Fwd; 8] = [
+        Fwd::Bypass,
+        Fwd::Method,
+        Fwd::UriMiss,
+        Fwd::VaryMiss,
+        Fwd::Miss,
+        Fwd::Request,
+        Fwd::Stale,
+        Fwd::Partial,
+    ];
+
     /// Returns the token of RFC 9211 2.2.
     pub fn as_str(self) -> &'static str {
         match self {

@@ -13,7 +13,7 @@ use super::{Fields, Status, date};
 use crate::reason::Reason;
 
 /// Source of a freshness lifetime, in order of precedence.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Source {
     /// A targeted field (RFC 9213) or Surrogate-Control.
     Targeted,
@@ -30,10 +30,47 @@ pub enum Source {
     /// A tenth of the time since Last-Modified (RFC 9111 4.2.2).
     Heuristic,
     /// No source: the lifetime is 0, and the response is revalidated before each use.
+    #[default]
     None,
 }
 
 impl Source {
+    /// All sources, in the order of their numbers.
+    const ALL: [Source; 8] = [
+        Source::Targeted,
+        Source::AccelExpires,
+        Source::SMaxage,
+        Source::MaxAge,
+        Source::Expires,
+        Source::Configured,
+        Source::Heuristic,
+        Source::None,
+    ];
+
+    /// Returns the number of the source in records on volumes.
+    pub fn number(self) -> u8 {
+        self as u8
+    }
+
+    /// Returns the source with this number.
+    pub fn of_number(number: u8) -> Option<Source> {
+        Source::ALL.get(usize::from(number)).copied()
+    }
+
+    /// Returns the name of the source in the admin API.
+    pub fn name(self) -> &'static str {
+        match self {
+            Source::Targeted => "targeted",
+            Source::AccelExpires => "x-accel-expires",
+            Source::SMaxage => "s-maxage",
+            Source::MaxAge => "max-age",
+            Source::Expires => "expires",
+            Source::Configured => "valid",
+            Source::Heuristic => "heuristic",
+            Source::None => "none",
+        }
+    }
+
     /// Whether the response itself specifies the lifetime.
     pub fn is_explicit(self) -> bool {
         !matches!(self, Source::Configured | Source::Heuristic | Source::None)

@@ -1,6 +1,7 @@
 //! HTTP semantics as pure functions: methods, headers, ranges, cache keys, caching directives.
 //! Nothing here does I/O, reads the clock or uses async.
 
+pub mod bearer;
 pub mod cache_control;
 pub mod cache_status;
 pub mod chunked;
@@ -30,6 +31,7 @@ pub mod surrogate;
 pub mod tags;
 pub mod target;
 pub mod targeted;
+pub mod trace_context;
 pub mod trailers;
 pub mod url;
 pub mod vary;
@@ -43,6 +45,7 @@ pub use method::{Method, Methods};
 pub use network::{ClientId, Network};
 pub use request_id::RequestId;
 pub use status::Status;
+pub use trace_context::TraceContext;
 
 /// The protocol version of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use super::router::Router;
 use crate::handler::{Answer, Handler, Request};
 use crate::reason::Reason;
+use crate::telemetry::WorkerRoutes;
 
 /// Builds the handler of the route with this index.
 type Build = dyn Fn(usize) -> Rc<dyn Handler>;
@@ -17,20 +18,24 @@ pub struct Routes {
     router: Arc<Router<usize>>,
     built: Box<[OnceCell<Rc<dyn Handler>>]>,
     build: Box<Build>,
+    /// Learns which route was chosen.
+    counted: Rc<WorkerRoutes>,
 }
 
 impl Routes {
     /// Creates the handlers of `count` routes. The router finds their indexes, which are smaller
-    /// than `count`.
+    /// than `count`. `counted` learns the index of each request's route.
     pub fn new(
         router: Arc<Router<usize>>,
         count: usize,
         build: impl Fn(usize) -> Rc<dyn Handler> + 'static,
+        counted: Rc<WorkerRoutes>,
     ) -> Routes {
         Routes {
             router,
             built: (0..count).map(|_| OnceCell::new()).collect(),
             build: Box::new(build),
+            counted,
         }
     }
 }
@@ -41,7 +46,10 @@ impl Handler for Routes {
         let index = self.router.find(authority, target).copied();
         let found = index.and_then(|index| Some((index, self.built.get(index)?)));
         match found {
-            Some((index, built)) => built.get_or_init(|| (self.build)(index)).handle(request),
+            Some((index, built)) => {
+                self.counted.choose(index);
+                built.get_or_init(|| (self.build)(index)).handle(request)
+            }
             None => Answer::Ready(Err(Reason::NoRoute.into())),
         }
     }

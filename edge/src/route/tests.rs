@@ -14,6 +14,7 @@ use crate::handler::{Body, Head, Peer, Response};
 use crate::http::Scheme;
 use crate::http::target::host_of;
 use crate::reason::Reason;
+use crate::telemetry::WorkerRoutes;
 
 fn site<T>(hosts: &[&str], routes: Vec<(Matcher, T)>) -> Site<T> {
     Site {
@@ -218,10 +219,11 @@ fn as_a_handler_it_passes_on_or_says_that_there_is_no_route() {
     let router = Arc::new(Router::new([site(&["a"], routes)]));
     let built = Rc::new(RefCell::new(Vec::new()));
     let record = built.clone();
-    let router = Routes::new(router, 2, move |index| {
+    let build = move |index| -> Rc<dyn Handler> {
         record.borrow_mut().push(index);
         Rc::new(Names("found"))
-    });
+    };
+    let router = Routes::new(router, 2, build, Rc::new(WorkerRoutes::new(2)));
     assert!(built.borrow().is_empty());
     let Answer::Ready(Ok(response)) = router.handle(request("a:80", "/")) else {
         panic!("the route's handler answers at once");

@@ -15,9 +15,12 @@ pub(super) struct Blocks {
     pub(super) list: BTreeMap<u64, Block>,
 }
 
-/// One block: its id in the eviction policy, and the bytes with which the policy weighs it.
+/// One block: its id in the eviction policy, the bytes with which the policy weighs it, and the time of its last use in
+/// seconds of the store's time.
+#[derive(Clone, Copy)]
 pub(super) struct Block {
     pub(super) id: u32,
+    pub(super) used_s: u32,
     pub(super) weight: u64,
 }
 
@@ -31,7 +34,7 @@ impl Blocks {
     }
 
     /// Returns the block that contains the byte at this offset.
-    pub(super) fn at(&self, at: u64) -> Option<&Block> {
-        self.list.get(&(at / self.block * self.block))
+    pub(super) fn at(&mut self, at: u64) -> Option<&mut Block> {
+        self.list.get_mut(&(at / self.block * self.block))
     }
 }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use crate::http::FieldBlock;
+use crate::http::freshness::Source;
 
 /// The header names listed by Vary, in lower case and sorted.
 pub type VaryNames = Arc<[Box<str>]>;
@@ -31,6 +32,8 @@ pub struct Head {
     pub initial_age_ms: u64,
     /// End of the freshness lifetime.
     pub fresh_until_ms: u64,
+    /// Source of the freshness lifetime. `None` also if the head was stored by a version that did not record it.
+    pub lifetime_source: Source,
     /// Time after the end of the freshness lifetime during which the response may be served while it is revalidated in the background, in
     /// milliseconds (RFC 5861 section 3).
     pub stale_while_revalidate_ms: u64,

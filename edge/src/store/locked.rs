@@ -31,8 +31,10 @@ impl Locked<'_> {
     /// Returns the object of this variant, if no purge covers it. The call counts as a use for the eviction policy.
     #[inline]
     pub fn find(&mut self, variant: u128) -> Option<Arc<Object>> {
-        let entry = self.shard.entries.get(&self.primary)?;
-        let found = entry.variants.iter().find(|v| v.hash == variant)?;
+        let now_s = self.shard.now_s();
+        let entry = self.shard.entries.get_mut(&self.primary)?;
+        let found = entry.variants.iter_mut().find(|v| v.hash == variant)?;
+        found.used_s = now_s;
         let (id, object) = (found.id, found.object.clone());
         if !self.purges.is_settled(&object) && !self.stays(variant, &object) {
             return None;
@@ -45,6 +47,15 @@ impl Locked<'_> {
             self.again(variant, &object);
         }
         Some(object)
+    }
+
+    /// Returns the object of this variant, if no purge covers it. Unlike with `find`, the call does not count as a use.
+    pub fn peek(&mut self, variant: u128) -> Option<Arc<Object>> {
+        let entry = self.shard.entries.get(&self.primary)?;
+        let found = entry.variants.iter().find(|v| v.hash == variant)?;
+        let object = found.object.clone();
+        let stays = self.purges.is_settled(&object) || self.stays(variant, &object);
+        stays.then_some(object)
     }
 
     /// Admits an object to volumes because a second request for it has arrived.

@@ -73,6 +73,7 @@ mod table_key;
 #[cfg(test)]
 mod tests;
 mod watcher;
+mod weight;
 
 pub use arrange::{Arrangement, ObjectView};
 pub use claim::{CLAIMS_MAX, Claim};
@@ -90,3 +91,4 @@ pub use resource_history::{Refusal, ResourceHistory};
 pub use setbacks::Setback;
 pub use table_key::{TableKey, VARIANTS_MAX};
 pub use watcher::Readers;
+pub use weight::{block_weight, content_weight};

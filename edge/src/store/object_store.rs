@@ -4,7 +4,7 @@ use std::hash::BuildHasher;
 use std::num::NonZeroU32;
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 use bytes::Bytes;
 use smallvec::SmallVec;
@@ -70,6 +70,10 @@ pub struct Store {
     /// Index of the shard in which `make_room` searches next for an object to evict.
     hand: AtomicUsize,
     evictions: AtomicU64,
+    /// Age of the object or block that was evicted last, since its last use, in seconds.
+    evicted_age_s: AtomicU32,
+    /// The time in seconds with which uses are noted.
+    now_s: Arc<AtomicU32>,
     /// Whether the last call of `make_room` gave up because it found nothing to evict.
     all_in_use: AtomicBool,
     pub(super) volumes: RwLock<Option<Arc<Volumes>>>,
@@ -100,7 +104,8 @@ impl Store {
         sequence: Arc<AtomicU64>,
     ) -> Arc<Store> {
         let ledger = Ledger::new(options.memory);
-        let shard = |_| Mutex::new(Shard::new(options.evict.build()));
+        let now_s = Arc::<AtomicU32>::default();
+        let shard = |_| Mutex::new(Shard::new(options.evict.build(), now_s.clone()));
         Arc::new(Store {
             shards: (0..options.shards.max(1).next_power_of_two())
                 .map(shard)
@@ -114,11 +119,19 @@ impl Store {
             next_flight: AtomicU64::new(1),
             hand: AtomicUsize::new(0),
             evictions: AtomicU64::new(0),
+            evicted_age_s: AtomicU32::new(0),
+            now_s: now_s.clone(),
             all_in_use: AtomicBool::new(false),
             volumes: RwLock::new(None),
             volume_hits: AtomicU64::new(0),
             volume_bytes: AtomicU64::new(0),
         })
+    }
+
+    /// Sets the time with which uses are noted, in seconds since the start. Called about once per second, so that a hit does not read
+    /// the clock.
+    pub fn note_time(&self, now_s: u32) {
+        self.now_s.store(now_s, Ordering::Relaxed);
     }
 
     /// Changes the memory limit, the largest object size and the block size. Objects that no longer fit are evicted.
@@ -220,18 +233,9 @@ impl Store {
     /// for long.
     pub fn numbers(&self) -> CacheNumbers {
         const BATCH: usize = 1024;
-        let mut numbers = CacheNumbers {
-            bytes: self.ledger.used(),
-            limit: self.ledger.limit(),
-            evicted: self.evictions.load(Ordering::Relaxed),
-            purges: self.rules() as u64,
-            volume_hits: self.volume_hits.load(Ordering::Relaxed),
-            volume_bytes: self.volume_bytes.load(Ordering::Relaxed),
-            ..CacheNumbers::default()
-        };
+        let mut numbers = self.quick_numbers();
         let mut idle = 0;
         for shard in &self.shards {
-            numbers.objects += shard.lock().len() as u64;
             let surveys = (0..).step_by(BATCH);
             for (bytes, flights) in
                 surveys.map_while(|from| shard.lock().survey(from..from + BATCH))
@@ -243,6 +247,22 @@ impl Store {
         let unpinned = idle + self.rules_bytes();
         numbers.pinned = numbers.bytes.saturating_sub(unpinned);
         numbers
+    }
+
+    /// Returns the numbers that take no pass over all objects: all except `pinned` and `flights`.
+    pub fn quick_numbers(&self) -> CacheNumbers {
+        let objects = self.shards.iter().map(|shard| shard.lock().len() as u64);
+        CacheNumbers {
+            objects: objects.sum(),
+            bytes: self.ledger.used(),
+            limit: self.ledger.limit(),
+            evicted: self.evictions.load(Ordering::Relaxed),
+            evicted_age_seconds: u64::from(self.evicted_age_s.load(Ordering::Relaxed)),
+            purges: self.rules() as u64,
+            volume_hits: self.volume_hits.load(Ordering::Relaxed),
+            volume_bytes: self.volume_bytes.load(Ordering::Relaxed),
+            ..CacheNumbers::default()
+        }
     }
 
     /// Charges the memory of a head to the ledger, and evicts objects if necessary. Returns `None` if there is no room.
@@ -297,10 +317,11 @@ impl Store {
             // Dropping an evicted object frees its pages, so it is dropped after the shard is unlocked.
             let victim = self.shards[at].lock().evict();
             match victim {
-                Some(evicted @ (Evicted::Object(_) | Evicted::Block(_))) => {
-                    if let Evicted::Object(object) = &evicted {
+                Some(evicted @ (Evicted::Object(..) | Evicted::Block(..))) => {
+                    if let Evicted::Object(object, _) = &evicted {
                         object.note_use();
                     }
+                    self.evicted_age_s.store(evicted.age_s(), Ordering::Relaxed);
                     self.evictions.fetch_add(1, Ordering::Relaxed);
                     self.all_in_use.store(false, Ordering::Relaxed);
                     empty = 0;

@@ -6,6 +6,7 @@
 use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use slab::Slab;
 use smallvec::SmallVec;
@@ -26,6 +27,8 @@ pub(super) struct Shard {
     /// Number of ids in the eviction policy that belong to blocks.
     block_ids: usize,
     pub(super) policy: Box<dyn Policy + Send>,
+    /// The store's time in seconds, with which uses are noted.
+    now_s: Arc<AtomicU32>,
 }
 
 /// An entry of the eviction policy: an object, with all its pages if it is evicted only as a whole, or one block of an object.
@@ -69,6 +72,8 @@ pub(super) struct Entry {
 pub(super) struct Variant {
     pub(super) hash: u128,
     pub(super) id: u32,
+    /// Time of the last use, in seconds of the store's time.
+    pub(super) used_s: u32,
     /// Weight of the object without its blocks, in bytes.
     weight: u64,
     pub(super) object: Arc<Object>,
@@ -77,23 +82,43 @@ pub(super) struct Variant {
 
 /// The result of evicting the object or block that the eviction policy chose.
 pub(super) enum Evicted {
-    /// An object, removed from the table; to be dropped after unlocking.
-    Object(Arc<Object>),
-    /// The pages of an evicted block.
-    Block(#[expect(dead_code, reason = "to be dropped after the lock")] Dropped),
+    /// An object, removed from the table; to be dropped after unlocking. The number is the age since its last use in seconds.
+    Object(Arc<Object>, u32),
+    /// The pages of an evicted block, and the age since its last use in seconds.
+    Block(
+        #[expect(dead_code, reason = "to be dropped after the lock")] Dropped,
+        u32,
+    ),
     /// The chosen object is in use, so that dropping it would free nothing, or it still has blocks; the policy tracks it again. The number
     /// is that of all ids in the shard.
     InUse(usize),
 }
 
+impl Evicted {
+    /// Returns the age since the last use in seconds.
+    pub(super) fn age_s(&self) -> u32 {
+        match self {
+            Evicted::Object(_, age_s) | Evicted::Block(_, age_s) => *age_s,
+            Evicted::InUse(_) => 0,
+        }
+    }
+}
+
 impl Shard {
-    pub(super) fn new(policy: Box<dyn Policy + Send>) -> Shard {
+    pub(super) fn new(policy: Box<dyn Policy + Send>, now_s: Arc<AtomicU32>) -> Shard {
         Shard {
             entries: HashMap::default(),
             ids: Slab::new(),
             block_ids: 0,
             policy,
+            now_s,
         }
+    }
+
+    /// Returns the store's time in seconds, with which a use is noted.
+    #[inline]
+    pub(super) fn now_s(&self) -> u32 {
+        self.now_s.load(Ordering::Relaxed)
     }
 
     /// Counts among the objects with these policy ids: the bytes of objects that nothing but the table holds, and the number of objects
@@ -159,6 +184,7 @@ impl Shard {
             ids,
             block_ids,
             policy,
+            now_s,
         } = self;
         let Some(variant) = variant_of(entries, table_key, object) else {
             return;
@@ -192,16 +218,19 @@ impl Shard {
             let id = ids.insert(Tracked::new(table_key, start)) as u32;
             policy.track(id, table_key.hash_of(start), weight);
             blocks.weight += weight;
-            blocks.list.insert(start, Block { id, weight });
+            let used_s = now_s.load(Ordering::Relaxed);
+            blocks.list.insert(start, Block { id, weight, used_s });
             *block_ids += 1;
         }
     }
 
     /// Reports a use of the block that contains the byte `at` to the eviction policy.
     pub(super) fn touch(&mut self, table_key: TableKey, object: &Arc<Object>, at: u64) {
+        let now_s = self.now_s();
         if let Some(variant) = variant_of(&mut self.entries, table_key, object)
-            && let Some(block) = variant.blocks.as_ref().and_then(|blocks| blocks.at(at))
+            && let Some(block) = variant.blocks.as_mut().and_then(|blocks| blocks.at(at))
         {
+            block.used_s = now_s;
             self.policy.touch(block.id);
         }
     }
@@ -229,15 +258,16 @@ impl Shard {
             self.policy.track(id, table_key.hash(), variant.weight);
             return Some(Evicted::InUse(self.ids.len()));
         }
+        let used_s = variant.used_s;
         let object = self.remove(table_key)?;
         self.prune(table_key.primary);
-        Some(Evicted::Object(object))
+        Some(Evicted::Object(object, self.now_s().saturating_sub(used_s)))
     }
 
     fn evict_block(&mut self, id: u32, table_key: TableKey, start: u64) -> Option<Evicted> {
         let variant = variant_in(&mut self.entries, table_key)?;
         let blocks = variant.blocks.as_mut()?;
-        let weight = blocks.list.get(&start)?.weight;
+        let Block { weight, used_s, .. } = *blocks.list.get(&start)?;
         // `drop_block` locks the object while the shard is locked: everywhere, the shard is locked before the object.
         let block = start..start.saturating_add(blocks.block);
         let Some(pages) = variant.object.drop_block(block) else {
@@ -248,7 +278,7 @@ impl Shard {
         blocks.weight -= weight;
         self.ids.remove(id as usize);
         self.block_ids -= 1;
-        Some(Evicted::Block(pages))
+        Some(Evicted::Block(pages, self.now_s().saturating_sub(used_s)))
     }
 
     fn variant(&self, table_key: TableKey) -> Option<&Variant> {
@@ -279,6 +309,7 @@ impl Shard {
         entry.variants.push(Variant {
             hash: table_key.variant,
             id,
+            used_s: self.now_s.load(Ordering::Relaxed),
             weight,
             object,
             blocks: None,

@@ -19,7 +19,8 @@ pub struct TableKey {
 }
 
 impl TableKey {
-    pub(super) fn hash(self) -> u64 {
+    /// Returns a hash that identifies the object.
+    pub fn hash(self) -> u64 {
         (self.primary ^ self.variant) as u64
     }
 

@@ -3,6 +3,7 @@
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixListener;
 use std::path::Path;
 use std::task::{Context, Poll, ready};
 
@@ -15,7 +16,7 @@ use super::Address;
 use super::listen_address::ListenAddress;
 use super::listen_options::{ListenOptions, is_without};
 use super::net::Accepted;
-use super::socket_file::SocketFile;
+use super::socket_file::{Permitted, SocketFile};
 use super::watch::Watch;
 
 /// A listener that is bound: its sockets, which accept connections at the same address.
@@ -224,9 +225,24 @@ pub fn bind_one(address: SocketAddr) -> io::Result<TcpListener> {
     Ok(socket.into())
 }
 
+/// Creates a single Unix socket, in non-blocking mode, to which only root and the user with these ids, or that of this process, may
+/// connect.
+///
+/// # Errors
+///
+/// A process listens at the path, another kind of file is there, or the folder can't be written.
+pub fn bind_private(
+    path: &Path,
+    owner: Option<(u32, u32)>,
+) -> io::Result<(UnixListener, SocketFile)> {
+    let backlog = ListenOptions::default().backlog();
+    let (fd, file) = SocketFile::listen(path, backlog, Permitted::Owner(owner))?;
+    Ok((fd.into(), file))
+}
+
 /// Creates a Unix socket that all workers share: each has a descriptor of its own for the same socket.
 fn bind_unix(path: &Path, options: &ListenOptions, workers: usize) -> io::Result<Bound> {
-    let (fd, file) = SocketFile::listen(path, options.backlog())?;
+    let (fd, file) = SocketFile::listen(path, options.backlog(), Permitted::Everybody)?;
     options.apply(&fd)?;
     let sockets = (0..workers).map(|_| Listener::new(fd.try_clone()?, options));
     Ok(Bound {

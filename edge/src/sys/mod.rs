@@ -1,6 +1,8 @@
 //! Interfaces to the system: clock, randomness, files, sockets. No other code uses these directly.
 
 pub mod address;
+#[cfg(test)]
+pub mod allocations;
 mod allocator;
 pub mod buffer;
 pub mod clock;
@@ -13,6 +15,7 @@ pub mod listen_options;
 pub mod listener;
 pub mod memory;
 pub mod net;
+pub mod once_box;
 pub mod port;
 pub mod priority;
 pub mod program;
@@ -21,6 +24,7 @@ pub mod root;
 pub mod sandbox;
 pub mod socket_file;
 mod socket_option;
+pub mod usage;
 pub mod user;
 mod watch;
 

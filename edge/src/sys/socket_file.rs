@@ -4,15 +4,31 @@ use std::ffi::OsString;
 use std::fs::{self, File, Permissions};
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
-use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt, chown};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{CWD, Mode, OFlags, RenameFlags, open, renameat_with};
 use rustix::io::Errno;
 use socket2::{Domain, SockAddr, Socket, Type};
 
-/// Permissions of the file. Every user may connect, as to a TCP port of this machine; the folder can restrict that further.
-const MODE: u32 = 0o666;
+/// The users who may connect to a Unix socket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Permitted {
+    /// Every user, as to a TCP port of this machine. The folder can restrict that further.
+    Everybody,
+    /// Only root and the user of this process, or the user and the group with these ids.
+    Owner(Option<(u32, u32)>),
+}
+
+impl Permitted {
+    /// Returns the permissions of the file.
+    fn mode(self) -> u32 {
+        match self {
+            Permitted::Everybody => 0o666,
+            Permitted::Owner(_) => 0o600,
+        }
+    }
+}
 
 /// The file of a Unix socket of this process. Dropping it removes the file, unless another socket has replaced the file.
 pub struct SocketFile {
@@ -31,7 +47,11 @@ impl SocketFile {
     /// # Errors
     ///
     /// A process listens at the path, another kind of file is there, or the folder can't be written.
-    pub fn listen(path: &Path, backlog: i32) -> io::Result<(OwnedFd, SocketFile)> {
+    pub fn listen(
+        path: &Path,
+        backlog: i32,
+        permitted: Permitted,
+    ) -> io::Result<(OwnedFd, SocketFile)> {
         check_free(path)?;
         let new = temporary(path);
         if check_free(&new).is_ok() {
@@ -41,7 +61,7 @@ impl SocketFile {
         let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
         socket.set_nonblocking(true)?;
         socket.bind(&SockAddr::unix(&new)?)?;
-        let id = permit_all(&new).and_then(|id| {
+        let id = permit(&new, permitted).and_then(|id| {
             rustix::net::listen(&socket, backlog)?;
             move_to(&new, path)?;
             Ok(id)
@@ -73,7 +93,7 @@ fn temporary(path: &Path) -> PathBuf {
 
 /// Gives a new socket file its permissions, and returns its device and inode. A symbolic link that somebody has put in the file's place
 /// is not followed.
-fn permit_all(path: &Path) -> io::Result<(u64, u64)> {
+fn permit(path: &Path, permitted: Permitted) -> io::Result<(u64, u64)> {
     let file = open(
         path,
         OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC,
@@ -86,7 +106,10 @@ fn permit_all(path: &Path) -> io::Result<(u64, u64)> {
     }
     // A descriptor opened with O_PATH permits no fchmod.
     let opened = format!("/proc/self/fd/{}", file.as_raw_fd());
-    fs::set_permissions(opened, Permissions::from_mode(MODE))?;
+    if let Permitted::Owner(Some((user, group))) = permitted {
+        chown(&opened, Some(user), Some(group))?;
+    }
+    fs::set_permissions(opened, Permissions::from_mode(permitted.mode()))?;
     Ok((found.dev(), found.ino()))
 }
 
@@ -153,12 +176,12 @@ mod tests {
         let listening = std::os::unix::net::UnixListener::bind(&path)?;
         let refused = |why: io::Result<(OwnedFd, SocketFile)>| why.err().map(|e| e.kind());
         assert_eq!(
-            refused(SocketFile::listen(&path, 8)),
+            refused(SocketFile::listen(&path, 8, Permitted::Everybody)),
             Some(io::ErrorKind::AddrInUse)
         );
         drop(listening);
-        let (socket, file) = SocketFile::listen(&path, 8)?;
-        assert_eq!(fs::metadata(&path)?.permissions().mode() & 0o777, MODE);
+        let (socket, file) = SocketFile::listen(&path, 8, Permitted::Everybody)?;
+        assert_eq!(fs::metadata(&path)?.permissions().mode() & 0o777, 0o666);
         drop(socket);
         assert_eq!(
             fs::read_dir(folder.path())?.count(),
@@ -166,16 +189,30 @@ mod tests {
             "no temporary file is left"
         );
         fs::rename(&path, folder.path().join("moved"))?;
-        let (_socket, newer) = SocketFile::listen(&path, 8)?;
+        let (_socket, newer) = SocketFile::listen(&path, 8, Permitted::Everybody)?;
         drop(file);
         assert!(path.exists(), "the file is the newer socket's");
         drop(newer);
         assert!(!path.exists());
         fs::write(&path, "")?;
         assert_eq!(
-            refused(SocketFile::listen(&path, 8)),
+            refused(SocketFile::listen(&path, 8, Permitted::Everybody)),
             Some(io::ErrorKind::AlreadyExists)
         );
+        Ok(())
+    }
+
+    #[test]
+    fn only_the_owner_may_connect_to_a_private_socket() -> io::Result<()> {
+        let folder = tempfile::tempdir()?;
+        let path = folder.path().join("s");
+        let own = fs::metadata(folder.path())?;
+        for owner in [None, Some((own.uid(), own.gid()))] {
+            let (_socket, _file) = SocketFile::listen(&path, 8, Permitted::Owner(owner))?;
+            let found = fs::metadata(&path)?;
+            assert_eq!(found.permissions().mode() & 0o777, 0o600);
+            assert_eq!(found.uid(), own.uid());
+        }
         Ok(())
     }
 
@@ -202,7 +239,7 @@ mod tests {
         fs::write(&secret, "")?;
         fs::set_permissions(&secret, Permissions::from_mode(0o600))?;
         std::os::unix::fs::symlink(&secret, &link)?;
-        assert!(permit_all(&link).is_err());
+        assert!(permit(&link, Permitted::Everybody).is_err());
         assert_eq!(fs::metadata(&secret)?.permissions().mode() & 0o777, 0o600);
         Ok(())
     }

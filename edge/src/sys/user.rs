@@ -50,6 +50,11 @@ impl ProcessUser {
         Ok(ProcessUser { uid, gid, groups })
     }
 
+    /// Returns the ids of the user and its primary group.
+    pub fn ids(&self) -> (u32, u32) {
+        (self.uid.as_raw(), self.gid.as_raw())
+    }
+
     /// Runs a function with the rights of this user, on a thread of its own. The process keeps its
     /// user.
     ///

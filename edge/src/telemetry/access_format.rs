@@ -169,6 +169,8 @@ pub(super) fn json(out: &mut Vec<u8>, record: &AccessRecord<'_>, stamp: &mut Sta
             "upstream_request_id",
             record.upstream_request_id.map(str::as_bytes),
         ),
+        ("trace_id", record.trace.map(|(id, _)| id.as_bytes())),
+        ("span_id", record.trace.map(|(_, id)| id.as_bytes())),
         ("referer", record.referer),
         ("user_agent", record.user_agent),
         ("range", record.range),
@@ -347,6 +349,7 @@ mod tests {
         AccessRecord {
             request_id: None,
             upstream_request_id: None,
+            trace: None,
             time_unix_ms: 971_186_136_042,
             client: Ipv4Addr::new(127, 0, 0, 1).into(),
             peer: (Ipv4Addr::new(127, 0, 0, 1), 5000).into(),

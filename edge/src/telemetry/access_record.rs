@@ -13,6 +13,8 @@ pub struct AccessRecord<'a> {
     pub request_id: Option<&'a str>,
     /// The id of the request that the origin received, if it is another one: that of a shared fetch.
     pub upstream_request_id: Option<&'a str>,
+    /// Ids of the request's trace and span (W3C Trace Context), if requests have traces.
+    pub trace: Option<(&'a str, &'a str)>,
     /// The client's address, from the connection or as reported by a trusted proxy.
     pub client: IpAddr,
     /// Address of the other end of the connection.

@@ -38,8 +38,22 @@ impl AccessWriter {
     ///
     /// The file can't be opened, or the thread can't be started.
     pub fn start(options: &AccessOptions) -> io::Result<AccessWriter> {
+        AccessWriter::start_for("access-log", "the access log", options)
+    }
+
+    /// Opens the target of another log and starts its thread. `what` names the log in messages, and `thread` its thread.
+    ///
+    /// # Errors
+    ///
+    /// The file can't be opened, or the thread can't be started.
+    pub(super) fn start_for(
+        thread: &str,
+        what: &'static str,
+        options: &AccessOptions,
+    ) -> io::Result<AccessWriter> {
         let target = options.target.clone();
         AccessWriter::start_on(
+            (thread, what),
             options,
             Box::new(move || {
                 Ok(match &target {
@@ -50,7 +64,11 @@ impl AccessWriter {
         )
     }
 
-    fn start_on(options: &AccessOptions, mut open: OpenTarget) -> io::Result<AccessWriter> {
+    fn start_on(
+        (thread, what): (&str, &'static str),
+        options: &AccessOptions,
+        mut open: OpenTarget,
+    ) -> io::Result<AccessWriter> {
         let (least, most) = QUEUE_CHUNKS;
         let (queue, chunks) =
             sync_channel((QUEUE_BYTES / options.buffer.max(1)).clamp(least, most));
@@ -58,6 +76,7 @@ impl AccessWriter {
         let reopen = Arc::new(AtomicBool::new(false));
         let lost = Arc::new(AtomicU64::new(0));
         let mut file = AccessFile {
+            what,
             to: open()?,
             open,
             reopen: reopen.clone(),
@@ -66,7 +85,7 @@ impl AccessWriter {
             torn: false,
         };
         thread::Builder::new()
-            .name("access-log".to_owned())
+            .name(thread.to_owned())
             .spawn(move || {
                 chunks.iter().for_each(|chunk| file.write(&chunk));
                 file.flush();
@@ -92,6 +111,11 @@ impl AccessWriter {
         )
     }
 
+    /// Passes complete lines to the thread. Returns false if its queue is full, and the lines are dropped.
+    pub(super) fn pass_on(&self, text: Vec<u8>, lines: u64) -> bool {
+        self.queue.try_send(Chunk { text, lines }).is_ok()
+    }
+
     /// Whether a worker still has an `AccessLog`. If not, all lines have been passed to the thread.
     pub fn is_in_use(&self) -> bool {
         // This handle and the thread have one reference each; further ones belong to workers.
@@ -115,6 +139,8 @@ impl AccessWriter {
 }
 
 struct AccessFile {
+    /// Name of the log in messages.
+    what: &'static str,
     to: Box<dyn Write + Send>,
     open: OpenTarget,
     reopen: Arc<AtomicBool>,
@@ -135,7 +161,7 @@ impl AccessFile {
                     self.to = to;
                     self.torn = false;
                 }
-                Err(error) => tracing::error!(%error, "the access log can't be opened again"),
+                Err(error) => tracing::error!(%error, "{} can't be opened again", self.what),
             }
         }
         if chunk.lines == 0 {
@@ -164,7 +190,7 @@ impl AccessFile {
     /// Counts lines that could not be written, and logs the first of several failures.
     fn note_failure(&mut self, error: &io::Error, lines: u64) {
         if self.failed == 0 {
-            tracing::error!(%error, lines, "the access log can't be written: lines are lost");
+            tracing::error!(%error, lines, "{} can't be written: lines are lost", self.what);
         }
         // All lines of the chunk count as lost, although some may have been written.
         self.failed = self.failed.saturating_add(lines);
@@ -175,7 +201,7 @@ impl AccessFile {
     fn note_success(&mut self) {
         let lost = std::mem::take(&mut self.failed);
         if lost > 0 {
-            tracing::info!("the access log is written again; lines lost: {lost}");
+            tracing::info!("{} is written again; lines lost: {lost}", self.what);
         }
     }
 }
@@ -196,6 +222,7 @@ mod tests {
         log.record(&AccessRecord {
             request_id: None,
             upstream_request_id: None,
+            trace: None,
             time_unix_ms: 0,
             client: Ipv4Addr::LOCALHOST.into(),
             peer: (Ipv4Addr::LOCALHOST, 1).into(),
@@ -299,6 +326,7 @@ mod tests {
             text: text.clone(),
         });
         let writer = AccessWriter::start_on(
+            ("test", "the access log"),
             &options,
             Box::new(move || Ok(Box::new(gated.take().expect("opened once")))),
         )?;
@@ -330,6 +358,7 @@ mod tests {
             text: text.clone(),
         });
         let writer = AccessWriter::start_on(
+            ("test", "the access log"),
             &AccessOptions::default(),
             Box::new(move || Ok(Box::new(gated.take().expect("opened once")))),
         )?;

@@ -4,11 +4,12 @@ use std::collections::BTreeSet;
 use std::fmt::Write;
 use std::path::PathBuf;
 
-use super::metric::Scope;
+use super::metric::{Scope, Unit};
 use super::{
-    BufferNumbers, CacheNumbers, CertificateNumbers, CertificateTotals, CompressNumbers, Counters,
-    EffectiveState, FIELD_NAMES, Failures, FilesNumbers, Kind, Metric, Numbers, ProcessNumbers,
-    ServerCounters, ServerNumbers, VolumeFlags, VolumeNumbers, WorkerNumbers,
+    BufferNumbers, CacheNumbers, CertificateNumbers, CertificateTotals, CompressNumbers,
+    EffectiveState, FIELD_NAMES, Failures, FilesNumbers, Kind, Measures, Metric, Numbers,
+    ProcessNumbers, Reasons, RouteNumbers, ServerMeasures, ServerNumbers, VolumeFlags,
+    VolumeNumbers, WorkerMeasures, WorkerNumbers,
 };
 
 const BEGINNING: &str = "\
@@ -17,7 +18,8 @@ const BEGINNING: &str = "\
 This page lists every counter, gauge and histogram. It is written from the table in `edge/src/telemetry/table.rs`.
 
 `GET /status` at the admin address returns the numbers as JSON, `GET /metrics` in Prometheus' text format (version
-0.0.4); `sluice status` prints the most important ones. A counter only rises, and begins at 0 when the process starts,
+0.0.4), or as OpenMetrics (version 1.0.0) if `Accept` asks for `application/openmetrics-text`; `sluice status` prints the
+most important ones. For Prometheus, times are in seconds and sizes in bytes, and the unit is at the end of the name. A counter only rises, and begins at 0 when the process starts,
 unless the table says otherwise. A gauge rises and falls. The labels name what a number belongs to. Their values come
 from the configuration, never from a client, so that the number of time series is bounded.
 
@@ -27,14 +29,18 @@ of the requests to caches that were served from stored bytes (`cache_hits` and `
 `cache_misses`, `cache_collapsed` and `cache_passes`), and `byte_hit_ratio` the share of the body bytes
 (`cache_hit_bytes` of `cache_response_bytes`). A ratio is null without requests.
 
-`request_duration` in `/status` has the percentiles `p50_us`, `p90_us` and `p99_us` in microseconds since the start, and
+The histograms in `/status`, such as `request_duration`, have the percentiles `p50_us`, `p95_us` and `p99_us` and the
+maximum `max_us` in microseconds since the start (`p50_bytes` and so on in bytes for `body_size`), and
 `recent.request_duration` those of the last ten seconds. They are estimates, which `sluice status` marks with `~`:
-Sluice counts durations in buckets whose bounds are at most 25% apart, and interpolates within a bucket, so an estimate
-differs by at most 25% from the counted durations. A duration above 50 s counts as 50 s. The histogram
-`sluice_request_duration_seconds` of `/metrics` has fewer buckets, with the bounds 10, 20 and 50 µs and so on up to
-50 s. Of the requests that are answered without waiting, one in 16 is measured, since reading the clock takes a
+Sluice counts values in 64 buckets of the same width per power of two, and shows the middle of a bucket, which differs
+from the true value by at most 1/128 (0.8%). Values below 128 are exact. The histograms of `/metrics` have 15 finite
+bounds: powers of two from 16 µs to 16.8 s, and from 255 bytes to 64 GiB.
+
+Of the requests that are answered without waiting, one in 16 is measured, since reading the clock takes a
 noticeable part of the time of a hit from memory. The others count with the duration of the last measured one. Requests
 in the access log are all measured.
+
+Only counters have the label `route`, so that a thousand routes cost Prometheus 18,000 time series and no more.
 
 `sluice_info` is a gauge with the value 1 and the label `version`.
 ";
@@ -45,23 +51,72 @@ struct Section {
     place: &'static str,
     /// The section's metrics, and whether the status has them under their own names.
     sets: Vec<(&'static [Metric], bool)>,
+    /// The scope of the metrics, if they are sums over the members of another scope.
+    sums: Option<Scope>,
+}
+
+impl Section {
+    /// Returns the metrics, and whether the status has them under their own names.
+    fn metrics(&self) -> impl Iterator<Item = (Metric, bool)> {
+        let sets = self.sets.iter();
+        sets.flat_map(|(metrics, in_status)| {
+            let metrics = metrics.iter();
+            metrics.map(|metric| {
+                (
+                    metric.of_scope(self.sums.unwrap_or(metric.scope)),
+                    *in_status,
+                )
+            })
+        })
+    }
 }
 
 fn sections() -> Vec<Section> {
-    let section = |title, place, sets| Section { title, place, sets };
+    let section = |title, place, sets| Section {
+        title,
+        place,
+        sets,
+        sums: None,
+    };
+    let sums = |title, place, scope| Section {
+        sums: Some(scope),
+        ..section(title, place, vec![(RouteNumbers::METRICS, true)])
+    };
     vec![
         section(
             "Process",
-            "In the status: `uptime_s`, `reload.generation` and `tls_files_refused`.",
-            vec![(ProcessNumbers::METRICS, false)],
+            "In the status: `process`.",
+            vec![(ProcessNumbers::METRICS, true)],
         ),
         section(
             "Workers",
             "In the status: a list `workers`, and their sum in `counters`.",
             vec![
                 (WorkerNumbers::METRICS, true),
-                (Counters::HISTOGRAMS, false),
+                (WorkerMeasures::METRICS, true),
             ],
+        ),
+        section(
+            "Reasons",
+            "In the status: an object `requests_by_reason`, which has no reason that no request had. `docs/reasons.md` lists the reasons.",
+            vec![(&[Reasons::METRIC], true)],
+        ),
+        section(
+            "Routes",
+            "Not in the status. A route is named by the first host of its site, or `*` for a site without hosts, and its \
+             condition. Routes go on counting over a reload under their names. A route that got no request \
+             has no numbers. Requests that Sluice refuses before it knows their route belong to the workers' numbers only.",
+            vec![(RouteNumbers::METRICS, false)],
+        ),
+        sums(
+            "Sites",
+            "In the status: `sites`, by name. Sums over the routes of the site, with routes that a reload removed.",
+            Scope::Site,
+        ),
+        sums(
+            "Requests of caches",
+            "In the status: `cache_traffic`, by name. Sums over the routes of the cache, with routes that a reload removed.",
+            Scope::Cache,
         ),
         section(
             "Caches",
@@ -113,7 +168,7 @@ fn sections() -> Vec<Section> {
              For Prometheus, `failures_by_reason` has the label `reason`, too, and `state` the label `state`.",
             vec![
                 (ServerNumbers::METRICS, true),
-                (ServerCounters::HISTOGRAMS, true),
+                (ServerMeasures::METRICS, true),
                 (&[Failures::METRIC, EffectiveState::METRIC], true),
             ],
         ),
@@ -133,17 +188,15 @@ fn page() -> String {
         );
         page +=
             "\n| in the status | for Prometheus | kind | unit | meaning |\n|---|---|---|---|---|\n";
-        for (metrics, in_status) in section.sets {
-            for metric in metrics {
-                page += &row(metric, in_status);
-            }
+        for (metric, in_status) in section.metrics() {
+            page += &row(metric, in_status);
         }
     }
     page
 }
 
 fn labels(section: &Section) -> String {
-    let scope = section.sets[0].0[0].scope;
+    let scope = section.sums.unwrap_or(section.sets[0].0[0].scope);
     match scope.labels() {
         [] => String::new(),
         [label] => format!(" For Prometheus: the label `{label}`."),
@@ -151,7 +204,7 @@ fn labels(section: &Section) -> String {
     }
 }
 
-fn row(metric: &Metric, in_status: bool) -> String {
+fn row(metric: Metric, in_status: bool) -> String {
     let name = match in_status {
         true => format!("`{}`", metric.name),
         false => String::new(),
@@ -165,10 +218,10 @@ fn row(metric: &Metric, in_status: bool) -> String {
     )
 }
 
-fn all() -> Vec<&'static Metric> {
+fn all() -> Vec<Metric> {
     let sections = sections();
-    let sets = sections.iter().flat_map(|section| &section.sets);
-    sets.flat_map(|(metrics, _)| *metrics).collect()
+    let all = sections.iter().flat_map(Section::metrics);
+    all.map(|(metric, _)| metric).collect()
 }
 
 #[test]
@@ -209,7 +262,8 @@ fn the_page_about_logs_lists_every_field_of_a_template() {
 fn every_metric_has_its_own_name_and_a_meaning() {
     let mut names = BTreeSet::new();
     for metric in all() {
-        assert!(names.insert(metric.exposed_name()), "{metric:?}");
+        // Neither the samples nor the families of OpenMetrics share a name.
+        assert!(names.insert(metric.family_name()), "{metric:?}");
         assert!(metric.help.ends_with('.'), "{metric:?}");
         let gauge_of_worker = metric.scope == Scope::Worker && metric.kind == Kind::Gauge;
         assert_eq!(metric.name.ends_with("_now"), gauge_of_worker, "{metric:?}");
@@ -244,6 +298,38 @@ fn a_scopes_number_never_takes_the_name_of_a_workers() {
     }
     let idle = number("idle", Scope::Upstream, Kind::Gauge);
     assert_eq!(idle.exposed_name(), "sluice_upstream_idle_by_upstream");
+    let of_unit = |name, scope, unit| Metric {
+        unit,
+        ..number(name, scope, Kind::Counter)
+    };
+    for (name, scope, unit, expected) in [
+        (
+            "bytes_in",
+            Scope::Server,
+            Unit::Bytes,
+            "sluice_server_in_bytes_total",
+        ),
+        (
+            "write_ms",
+            Scope::Volume,
+            Unit::Milliseconds,
+            "sluice_volume_write_seconds_total",
+        ),
+        (
+            "bytes",
+            Scope::Cache,
+            Unit::Bytes,
+            "sluice_cache_bytes_total",
+        ),
+        (
+            "size",
+            Scope::Volume,
+            Unit::Bytes,
+            "sluice_volume_size_bytes_total",
+        ),
+    ] {
+        assert_eq!(of_unit(name, scope, unit).exposed_name(), expected);
+    }
     let workers: BTreeSet<_> = WorkerNumbers::METRICS
         .iter()
         .map(Metric::exposed_name)

@@ -1,291 +1,262 @@
-//! Histograms of durations: counters per bucket that one worker writes, their sums, and percentiles.
+//! The values of a histogram at one moment, their sums and differences, and percentiles.
 
 use serde::Serialize;
+use serde::ser::{SerializeMap, Serializer};
 
-use super::counter::Counter;
+use super::buckets::{BUCKETS, first_from, middle};
+use super::metric::Unit;
 
-/// Upper bounds in microseconds of the buckets that `/metrics` exports.
-const EXPORTED_US: [u64; 21] = [
-    10, 20, 50, 100, 200, 500, 1_000, 2_000, 5_000, 10_000, 20_000, 50_000, 100_000, 200_000,
-    500_000, 1_000_000, 2_000_000, 5_000_000, 10_000_000, 20_000_000, 50_000_000,
-];
+/// Powers of two that are the bounds of the exported histograms of durations, in microseconds.
+const DURATION_BOUNDS: [u32; 15] = [4, 6, 8, 10, 11, 12, 13, 14, 15, 16, 17, 18, 20, 22, 24];
+/// Powers of two below which the exported histograms of sizes have their bounds, in bytes.
+const SIZE_BOUNDS: [u32; 15] = [8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30, 32, 34, 36];
 
-/// Bounds below 10 microseconds.
-const FIRST_US: [u64; 9] = [1, 2, 3, 4, 5, 6, 7, 8, 9];
+/// Bits of a packed bucket that hold its count; those above hold its number. A bucket never counts up to 2^52.
+const COUNT_BITS: u32 = 52;
+const COUNT_MASK: u64 = (1 << COUNT_BITS) - 1;
+const _: () = assert!(BUCKETS < 1 << (64 - COUNT_BITS));
 
-/// Bounds of each decade from 10 microseconds on, in hundredths of its beginning. Each is at most a
-/// quarter above the one before.
-const STEPS: [u64; 13] = [
-    100, 125, 150, 175, 200, 250, 300, 350, 400, 500, 600, 700, 800,
-];
-
-/// Number of bounds from 10 microseconds to 50 seconds: six decades, and the bounds of the seventh
-/// up to 500 hundredths.
-const LATER: usize = 6 * STEPS.len() + 10;
-
-/// Number of bounds of all buckets.
-const BOUNDS: usize = FIRST_US.len() + LATER;
-
-/// Number of buckets. The last one counts longer durations than all bounds.
-const BUCKETS: usize = BOUNDS + 1;
-
-/// Upper bounds of the buckets in microseconds, each included in its bucket. They contain all
-/// exported bounds.
-const BOUNDS_US: [u64; BOUNDS] = bounds();
-
-/// For each number of significant bits, the first bucket of a duration with so many bits.
-const FIRST_BUCKET: [u8; 65] = first_buckets();
-
-const fn bounds() -> [u64; BOUNDS] {
-    let mut bounds = [0; BOUNDS];
-    let mut at = 0;
-    while at < FIRST_US.len() {
-        bounds[at] = FIRST_US[at];
-        at += 1;
-    }
-    let mut decade = 10;
-    let mut step = 0;
-    while at < BOUNDS {
-        bounds[at] = decade * STEPS[step] / 100;
-        at += 1;
-        step += 1;
-        if step == STEPS.len() {
-            (decade, step) = (decade * 10, 0);
-        }
-    }
-    bounds
-}
-
-const fn first_buckets() -> [u8; 65] {
-    let mut first = [0; 65];
-    let mut bits = 1;
-    while bits < first.len() {
-        let smallest = 1 << (bits - 1);
-        let mut bucket = first[bits - 1];
-        while (bucket as usize) < BOUNDS && BOUNDS_US[bucket as usize] < smallest {
-            bucket += 1;
-        }
-        first[bits] = bucket;
-        bits += 1;
-    }
-    first
-}
-
-/// Returns the bucket that counts a duration.
-fn bucket_of(duration_us: u64) -> usize {
-    let bits = u64::BITS - duration_us.leading_zeros();
-    let first = usize::from(FIRST_BUCKET[bits as usize]);
-    // A number of bits covers at most five buckets.
-    let beyond = BOUNDS_US[first..]
-        .iter()
-        .take_while(|bound| **bound < duration_us);
-    first + beyond.count()
-}
-
-/// A histogram of durations that one worker writes and any thread reads.
-pub struct HistogramCounters {
-    buckets: [Counter; BUCKETS],
-    sum_us: Counter,
-}
-
-/// The values of a histogram of durations at one moment.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// The values of a histogram at one moment, or the difference of two moments: microseconds of durations, or bytes of
+/// sizes. Takes eight bytes for each bucket that counted a value.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Histogram {
-    buckets: [u64; BUCKETS],
-    /// Sum of all durations in microseconds.
-    pub sum_us: u64,
+    /// Number and count of each bucket that is not empty, in the order of the buckets.
+    buckets: Vec<u64>,
+    /// Sum of all values.
+    pub sum: u64,
 }
 
-/// Percentiles of durations in microseconds, estimated from a histogram; `None` without durations.
+/// Percentiles of durations in microseconds, each within 1/128 of the true one; `None` without durations.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Percentiles {
     /// The median.
     pub p50_us: Option<u64>,
-    /// The 90th percentile.
-    pub p90_us: Option<u64>,
+    /// The 95th percentile.
+    pub p95_us: Option<u64>,
     /// The 99th percentile.
     pub p99_us: Option<u64>,
-}
-
-impl Default for HistogramCounters {
-    fn default() -> HistogramCounters {
-        HistogramCounters {
-            buckets: std::array::from_fn(|_| Counter::default()),
-            sum_us: Counter::default(),
-        }
-    }
-}
-
-impl Default for Histogram {
-    fn default() -> Histogram {
-        Histogram {
-            buckets: [0; BUCKETS],
-            sum_us: 0,
-        }
-    }
-}
-
-impl HistogramCounters {
-    /// Counts a duration. Only the owning worker may call this, as with `Counter::add`.
-    #[inline]
-    pub fn record(&self, duration_us: u64) {
-        self.buckets[bucket_of(duration_us)].add(1);
-        self.sum_us.add(duration_us);
-    }
-
-    /// Returns the current values.
-    pub fn values(&self) -> Histogram {
-        Histogram {
-            buckets: std::array::from_fn(|i| self.buckets[i].get()),
-            sum_us: self.sum_us.get(),
-        }
-    }
+    /// The longest duration.
+    pub max_us: Option<u64>,
 }
 
 impl Histogram {
-    /// Adds another worker's values to these.
-    pub fn add(&mut self, other: &Histogram) {
-        for (bucket, n) in self.buckets.iter_mut().zip(other.buckets) {
-            *bucket = bucket.wrapping_add(n);
+    /// Appends the count of a bucket that follows all others.
+    pub(super) fn push(&mut self, bucket: usize, count: u64) {
+        if count > 0 {
+            self.buckets.push(packed(bucket, count));
         }
-        self.sum_us = self.sum_us.wrapping_add(other.sum_us);
+    }
+
+    /// Adds the values of another histogram to these.
+    pub fn add(&mut self, other: &Histogram) {
+        self.combine(other, u64::wrapping_add);
+        self.sum = self.sum.wrapping_add(other.sum);
     }
 
     /// Subtracts earlier values of the same histogram from these.
     pub fn subtract(&mut self, earlier: &Histogram) {
-        for (bucket, n) in self.buckets.iter_mut().zip(earlier.buckets) {
-            *bucket = bucket.wrapping_sub(n);
+        self.combine(earlier, u64::saturating_sub);
+        self.sum = self.sum.saturating_sub(earlier.sum);
+    }
+
+    /// Replaces each bucket's count by the result of `change` of both counts.
+    fn combine(&mut self, other: &Histogram, change: impl Fn(u64, u64) -> u64) {
+        if other.buckets.is_empty() {
+            return;
         }
-        self.sum_us = self.sum_us.wrapping_sub(earlier.sum_us);
+        let mut both = Vec::with_capacity(self.buckets.len().max(other.buckets.len()));
+        let mut others = other.buckets.iter().copied().map(unpacked).peekable();
+        let mut put = |bucket: usize, count: u64| {
+            if count > 0 {
+                both.push(packed(bucket, count));
+            }
+        };
+        for (bucket, count) in self.buckets.iter().copied().map(unpacked) {
+            while let Some((before, n)) = others.next_if(|(other, _)| *other < bucket) {
+                put(before, change(0, n));
+            }
+            let its = others.next_if(|(other, _)| *other == bucket);
+            put(bucket, its.map_or(count, |(_, n)| change(count, n)));
+        }
+        others.for_each(|(bucket, n)| put(bucket, change(0, n)));
+        self.buckets = both;
     }
 
-    /// Returns the number of durations.
+    /// Whether no value was counted.
+    pub fn is_empty(&self) -> bool {
+        self.buckets.is_empty()
+    }
+
+    /// Returns the number of values.
     pub fn count(&self) -> u64 {
-        self.buckets.iter().fold(0, |all, n| all.wrapping_add(*n))
+        let counts = self.buckets.iter().map(|one| one & COUNT_MASK);
+        counts.fold(0, u64::wrapping_add)
     }
 
-    /// Returns each exported bound in microseconds with the number of durations up to it.
-    pub fn exported(&self) -> impl Iterator<Item = (u64, u64)> {
-        let exported = |bound_us: &u64| EXPORTED_US.contains(bound_us);
-        self.cumulative()
-            .filter(move |(bound_us, _)| exported(bound_us))
+    /// Returns the value below or at which this share of all values is, within 1/128. `None` without values.
+    pub fn quantile(&self, share: f64) -> Option<u64> {
+        let rank = (share * self.count() as f64).ceil() as u64;
+        let mut up_to = 0;
+        let mut buckets = self.buckets.iter().copied().map(unpacked);
+        let found = buckets.find(|(_, count)| {
+            up_to += count;
+            up_to >= rank
+        });
+        found.map(|(bucket, _)| middle(bucket)).or(self.max())
     }
 
-    /// Returns each upper bound in microseconds with the number of durations up to it.
-    fn cumulative(&self) -> impl Iterator<Item = (u64, u64)> {
-        let mut all = 0u64;
-        BOUNDS_US.iter().zip(self.buckets).map(move |(bound, n)| {
-            all = all.wrapping_add(n);
-            (*bound, all)
-        })
+    /// Returns the largest value, within 1/128. `None` without values.
+    pub fn max(&self) -> Option<u64> {
+        self.buckets.last().map(|last| middle(unpacked(*last).0))
     }
 
-    /// Returns the percentiles.
+    /// Returns the percentiles of durations.
     pub fn percentiles(&self) -> Percentiles {
         Percentiles {
             p50_us: self.quantile(0.5),
-            p90_us: self.quantile(0.9),
+            p95_us: self.quantile(0.95),
             p99_us: self.quantile(0.99),
+            max_us: self.max(),
         }
     }
 
-    /// Estimates a quantile in microseconds by linear interpolation within its bucket. The estimate
-    /// differs from the quantile by at most a quarter. Durations above the last bound count as that
-    /// bound. Returns `None` without durations.
-    fn quantile(&self, share: f64) -> Option<u64> {
-        let rank = share * self.count() as f64;
-        let (mut from_us, mut before) = (0, 0);
-        for (bound_us, up_to) in self.cumulative() {
-            if up_to > before && up_to as f64 >= rank {
-                let part = (rank - before as f64) / (up_to - before) as f64;
-                return Some(from_us + ((bound_us - from_us) as f64 * part).round() as u64);
+    /// Returns each exported bound in the metric's base unit (seconds or bytes) with the number of values up to it.
+    pub fn exported(&self, unit: Unit) -> impl Iterator<Item = (f64, u64)> {
+        let exponents = match unit {
+            Unit::Bytes => SIZE_BOUNDS,
+            _ => DURATION_BOUNDS,
+        };
+        let (mut next, mut all) = (0, 0u64);
+        exponents.into_iter().map(move |exponent| {
+            let end = first_from(exponent);
+            while let Some((bucket, count)) = self.buckets.get(next).copied().map(unpacked)
+                && bucket < end
+            {
+                (next, all) = (next + 1, all + count);
             }
-            (from_us, before) = (bound_us, up_to);
+            let bound = (1u64 << exponent) as f64;
+            match unit {
+                // Sizes are whole numbers, and the bound is included.
+                Unit::Bytes => (bound - 1.0, all),
+                // Durations are rounded down to microseconds, so all of them are below the bound.
+                _ => (bound / 1e6, all),
+            }
+        })
+    }
+
+    /// Returns the sum of all values in the metric's base unit (seconds or bytes).
+    pub fn base_sum(&self, unit: Unit) -> f64 {
+        match unit {
+            Unit::Bytes => self.sum as f64,
+            _ => self.sum as f64 / 1e6,
         }
-        (self.count() > 0).then_some(from_us)
+    }
+}
+
+fn packed(bucket: usize, count: u64) -> u64 {
+    (bucket as u64) << COUNT_BITS | (count & COUNT_MASK)
+}
+
+fn unpacked(packed: u64) -> (usize, u64) {
+    ((packed >> COUNT_BITS) as usize, packed & COUNT_MASK)
+}
+
+/// A histogram as JSON: its percentiles, with the unit in their names.
+pub(super) struct Shown<'a>(pub(super) Unit, pub(super) &'a Histogram);
+
+impl Serialize for Shown<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let Shown(unit, histogram) = self;
+        let names = match unit {
+            Unit::Bytes => ["p50_bytes", "p95_bytes", "p99_bytes", "max_bytes"],
+            _ => ["p50_us", "p95_us", "p99_us", "max_us"],
+        };
+        let shares = [0.5, 0.95, 0.99, 1.0];
+        let mut map = serializer.serialize_map(Some(names.len()))?;
+        for (name, share) in names.iter().zip(shares) {
+            map.serialize_entry(name, &histogram.quantile(share))?;
+        }
+        map.end()
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
+    use super::super::histogram_counters::HistogramCounters;
     use super::*;
 
-    fn histogram(durations_us: &[u64]) -> Histogram {
+    fn histogram(values: &[u64]) -> Histogram {
         let counters = HistogramCounters::default();
-        for duration_us in durations_us {
-            counters.record(*duration_us);
-        }
+        values.iter().for_each(|value| counters.record(*value));
         counters.values()
     }
 
     #[test]
-    fn a_bucket_includes_its_upper_bound() {
-        for duration_us in (0..2_000).chain(BOUNDS_US.iter().flat_map(|at| [at - 1, *at, at + 1])) {
-            let bucket = BOUNDS_US.partition_point(|bound| *bound < duration_us);
-            assert_eq!(bucket_of(duration_us), bucket, "{duration_us}");
-        }
-        assert_eq!(bucket_of(u64::MAX), BUCKETS - 1);
-    }
-
-    #[test]
-    fn a_bound_is_at_most_a_quarter_above_the_one_before() {
-        for pair in BOUNDS_US.windows(2).filter(|pair| pair[0] >= 4) {
-            assert!(pair[0] < pair[1] && pair[1] * 4 <= pair[0] * 5, "{pair:?}");
-        }
-        assert_eq!(BOUNDS_US.last(), EXPORTED_US.last());
-    }
-
-    #[test]
-    fn all_exported_bounds_have_the_number_of_durations_up_to_them() {
-        let values = histogram(&[0, 10, 11, 20, 21, 50_000_000, 50_000_001, u64::MAX / 2]);
+    fn all_exported_bounds_have_the_number_of_values_up_to_them() {
+        let values = histogram(&[0, 15, 16, 63, 64, 16_777_215, 16_777_216, u64::MAX / 2]);
         assert_eq!(values.count(), 8);
-        let exported: Vec<_> = values.exported().collect();
-        assert_eq!(exported[..3], [(10, 2), (20, 4), (50, 5)]);
-        assert_eq!(exported.last(), Some(&(50_000_000, 6)));
-        let bounds: Vec<u64> = exported.iter().map(|(bound_us, _)| *bound_us).collect();
-        assert_eq!(bounds, EXPORTED_US);
+        let exported: Vec<_> = values.exported(Unit::Seconds).collect();
+        assert_eq!(
+            exported[..3],
+            [(0.000_016, 2), (0.000_064, 4), (0.000_256, 5)]
+        );
+        assert_eq!(exported.last(), Some(&(16.777_216, 6)));
+        let sizes = histogram(&[255, 256, 1 << 20]);
+        let exported: Vec<_> = sizes.exported(Unit::Bytes).collect();
+        assert_eq!(exported[..2], [(255.0, 1), (1023.0, 2)]);
+        assert_eq!(exported[6..8], [(1_048_575.0, 2), (4_194_303.0, 3)]);
     }
 
     #[test]
-    fn values_are_added_and_subtracted() {
-        let (first, second) = (histogram(&[5, 700]), histogram(&[700, 3_000]));
-        let mut both = first;
-        both.add(&second);
-        assert_eq!((both.count(), both.sum_us), (4, 4_405));
-        both.subtract(&first);
-        assert_eq!(both, second);
-    }
-
-    #[test]
-    fn percentiles_are_interpolated_within_their_bucket() {
-        let mut durations = vec![190; 90];
-        durations.extend([30_000; 10]);
-        let percentiles = histogram(&durations).percentiles();
-        // 50 of the 90 durations in the bucket from 175 to 200 µs.
-        assert_eq!(percentiles.p50_us, Some(189));
-        assert_eq!(percentiles.p90_us, Some(200));
-        // 9 of the 10 durations in the bucket from 25 to 30 ms.
-        assert_eq!(percentiles.p99_us, Some(29_500));
-    }
-
-    #[test]
-    fn percentiles_differ_from_the_durations_by_at_most_a_quarter() {
-        for duration_us in (4..100).chain([4_321, 999_999, 1_200_000, 10_100_000, 49_000_000]) {
-            let percentiles = histogram(&[duration_us; 20]).percentiles();
-            for estimate_us in [percentiles.p50_us, percentiles.p90_us, percentiles.p99_us] {
-                let off = estimate_us.map(|estimate_us| estimate_us.abs_diff(duration_us));
-                assert!(
-                    off.is_some_and(|off| off * 4 <= duration_us),
-                    "{duration_us}: {off:?}"
-                );
-            }
-        }
-    }
-
-    #[test]
-    fn percentiles_above_the_last_bound_are_that_bound() {
+    fn a_histogram_without_values_has_no_percentiles() {
         assert_eq!(histogram(&[]).percentiles(), Percentiles::default());
-        let percentiles = histogram(&[3_600_000_000]).percentiles();
-        assert_eq!(percentiles.p50_us, Some(50_000_000));
+        assert_eq!(histogram(&[0]).percentiles().p50_us, Some(0));
+    }
+
+    #[test]
+    fn percentiles_are_shown_with_their_unit() {
+        let json = |unit| serde_json::to_string(&Shown(unit, &histogram(&[7]))).expect("JSON");
+        assert_eq!(
+            json(Unit::Seconds),
+            r#"{"p50_us":7,"p95_us":7,"p99_us":7,"max_us":7}"#
+        );
+        assert_eq!(
+            json(Unit::Bytes),
+            r#"{"p50_bytes":7,"p95_bytes":7,"p99_bytes":7,"max_bytes":7}"#
+        );
+    }
+
+    /// Values of all magnitudes that a histogram distinguishes.
+    fn values() -> impl Strategy<Value = Vec<u64>> {
+        let value = (0u32..41).prop_flat_map(|bits| 0..1u64 << bits);
+        prop::collection::vec(value, 1..200)
+    }
+
+    proptest! {
+        #[test]
+        fn percentiles_differ_from_those_of_all_values_by_less_than_one_percent(mut values in values()) {
+            let histogram = histogram(&values);
+            values.sort_unstable();
+            for share in [0.01, 0.5, 0.9, 0.95, 0.99, 1.0] {
+                let rank = (share * values.len() as f64).ceil() as usize;
+                let expected = values[rank.max(1) - 1];
+                let off = histogram.quantile(share).map(|estimate| estimate.abs_diff(expected));
+                prop_assert!(off.is_some_and(|off| off * 128 <= expected), "{share} {expected} {off:?}");
+            }
+            prop_assert_eq!(histogram.max(), histogram.quantile(1.0));
+        }
+
+        #[test]
+        fn sums_and_differences_are_those_of_the_values(first in values(), second in values()) {
+            let mut both = histogram(&first);
+            both.add(&histogram(&second));
+            let all: Vec<u64> = first.iter().chain(&second).copied().collect();
+            prop_assert_eq!(&both, &histogram(&all));
+            prop_assert_eq!(both.count(), all.len() as u64);
+            both.subtract(&histogram(&first));
+            prop_assert_eq!(both, histogram(&second));
+        }
     }
 }

@@ -87,6 +87,11 @@ pub fn installed() -> Option<&'static Messages> {
     MESSAGES.get()
 }
 
+/// Formats a message with its fields, escaped, as in a line of the log.
+pub(super) fn text_of(event: &Event<'_>) -> String {
+    line::text(event)
+}
+
 impl Messages {
     /// Creates a message log that writes to standard error until `begin` is called. `colours` says
     /// whether the target shows colours.

@@ -25,7 +25,7 @@ pub enum Kind {
     Counter,
     /// A number that rises and falls.
     Gauge,
-    /// Numbers of durations by their length, which only rise.
+    /// Numbers of durations by their length, or of bodies by their size, which only rise.
     Histogram,
 }
 
@@ -54,12 +54,12 @@ pub enum Scope {
     Process,
     /// One worker thread. The status also shows the sum over all workers.
     Worker,
+    /// One site: the sum over its routes.
+    Site,
     /// One route.
-    #[cfg_attr(
-        not(test),
-        expect(dead_code, reason = "no number is measured per route yet")
-    )]
     Route,
+    /// One named reason for which requests were refused, failed or were forwarded, over all workers.
+    Reason,
     /// One cache.
     Cache,
     /// The buffers of bodies of all routes together.
@@ -107,6 +107,13 @@ pub fn described<N: Numbers>(numbers: &N) -> impl Iterator<Item = (&'static Metr
     N::METRICS.iter().zip(numbers.values())
 }
 
+impl Metric {
+    /// Returns the description of the same metric of another scope, such as the sum over the routes of a cache.
+    pub fn of_scope(self, scope: Scope) -> Metric {
+        Metric { scope, ..self }
+    }
+}
+
 impl Kind {
     /// Returns the kind's name in Prometheus' text format.
     pub fn as_str(self) -> &'static str {
@@ -138,7 +145,9 @@ impl Scope {
         match self {
             Scope::Process | Scope::Buffers | Scope::Compress | Scope::Certificates => &[],
             Scope::Worker => &["worker"],
+            Scope::Site => &["site"],
             Scope::Route => &["route"],
+            Scope::Reason => &["reason"],
             Scope::Cache => &["cache"],
             Scope::Volume => &["volume"],
             Scope::Files => &["root"],
@@ -151,7 +160,8 @@ impl Scope {
     /// Returns the beginning of the metrics' names in Prometheus' text format, after `sluice_`.
     pub(super) fn prefix(self) -> &'static str {
         match self {
-            Scope::Process | Scope::Worker => "",
+            Scope::Process | Scope::Worker | Scope::Reason => "",
+            Scope::Site => "site_",
             Scope::Route => "route_",
             Scope::Cache => "cache_",
             Scope::Buffers => "buffers_",

@@ -5,16 +5,22 @@ mod access_format;
 mod access_options;
 mod access_record;
 mod access_writer;
+mod buckets;
 mod counter;
 mod exposed_name;
 mod failures;
 mod histogram;
+mod histogram_counters;
+mod measures;
 pub mod messages;
 mod metric;
+mod observed;
+mod reading;
+mod reasons;
 mod recent;
 mod registry;
+mod routes;
 mod selection;
-mod server;
 mod server_state;
 mod table;
 mod table_macros;
@@ -29,16 +35,25 @@ pub use access_record::{AccessRecord, AccessTls, AccessUpstream};
 pub use access_writer::AccessWriter;
 pub use counter::Counter;
 pub use failures::Failures;
-pub use histogram::{Histogram, Percentiles};
-pub use metric::{Kind, Metric, Numbers, Unit, described};
+pub use histogram::Histogram;
+pub use measures::Measures;
+pub use metric::{Kind, Metric, Numbers, Scope, Unit, described};
+pub use observed::{
+    MINUTES_MAX, Measure, NOTICES_MAX, Notice, Notices, Observed, Sample, SampleResult, Sampler,
+    UrlMask, event_layer, installed as installed_notices, json_text,
+};
+pub use reading::{
+    CacheReading, CoarseReading, FineReading, Reading, RouteReading, ServerReading, WorkerReading,
+};
+pub use reasons::Reasons;
 pub use recent::{Rates, Recent};
 pub use registry::Telemetry;
+pub use routes::{ChosenRoute, RouteKey, RouteSums, RouteTelemetry, WorkerRoutes};
 pub use selection::{LogRule, Selection};
-pub use server::ServerMeasures;
 pub use server_state::EffectiveState;
 pub use table::{
     BufferNumbers, CacheNumbers, CertificateNumbers, CertificateTotals, CompressNumbers, Counters,
-    FilesNumbers, ProcessNumbers, ServerCounters, ServerNumbers, VolumeFlags, VolumeNumbers,
-    WorkerNumbers,
+    FilesNumbers, ProcessNumbers, RouteCounters, RouteMeasures, RouteNumbers, ServerCounters,
+    ServerMeasures, ServerNumbers, VolumeFlags, VolumeNumbers, WorkerMeasures, WorkerNumbers,
 };
 pub use template::{FIELD_NAMES, Template, TemplateError, TemplateFault};

@@ -46,14 +46,15 @@ impl Recent {
 
     /// Computes the rates and percentiles since the oldest sample.
     pub fn rates(&self, now_us: u64, numbers: &WorkerNumbers, durations: &Histogram) -> Rates {
-        let Some((then_us, then, durations_then)) = self.0.lock().back().copied() else {
+        let samples = self.0.lock();
+        let Some((then_us, then, durations_then)) = samples.back() else {
             return Rates::default();
         };
         let mut since = *numbers;
-        since.subtract(&then);
-        let mut durations = *durations;
-        durations.subtract(&durations_then);
-        let seconds = now_us.saturating_sub(then_us) as f64 / 1e6;
+        since.subtract(then);
+        let mut durations = durations.clone();
+        durations.subtract(durations_then);
+        let seconds = now_us.saturating_sub(*then_us) as f64 / 1e6;
         let rate = |number: u64| match seconds > 0.0 {
             true => number as f64 / seconds,
             false => 0.0,
@@ -95,7 +96,7 @@ fn ratio(part: u64, all: u64) -> Option<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::telemetry::histogram::HistogramCounters;
+    use crate::telemetry::histogram_counters::HistogramCounters;
 
     #[test]
     fn rates_are_those_of_the_last_ten_samples() {
@@ -125,7 +126,7 @@ mod tests {
         assert_eq!(rates.request_duration.p50_us, Some(10));
         // A sample of the same moment has no rate.
         let now = Recent::default();
-        now.note(7, at(1), none);
+        now.note(7, at(1), none.clone());
         assert_eq!(now.rates(7, &at(1), &none), Rates::default());
     }
 }

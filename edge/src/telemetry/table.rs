@@ -2,11 +2,15 @@
 //! status, Prometheus' text, `sluice status` and `docs/metrics.md` are derived from this table.
 
 use serde::Serialize;
+use serde::ser::{SerializeMap, Serializer};
 
 use super::counter::Counter;
-use super::failures::FailureCounters;
-use super::histogram::HistogramCounters;
+use super::failures::{FailureCounters, Failures};
+use super::histogram::{Histogram, Shown};
+use super::histogram_counters::HistogramCounters;
+use super::measures::Measures;
 use super::metric::{Kind, Metric, Numbers, Scope, Unit};
+use super::reasons::{ReasonCounters, Reasons};
 use super::table_macros::{counters, numbers};
 
 numbers! {
@@ -18,6 +22,10 @@ numbers! {
         config_generation: Gauge Count,
         /// Certificates, authorities and secrets of tickets whose changed files can't be used, so that the earlier ones stay in use.
         tls_files_refused: Gauge Count,
+        /// Memory of the process that is resident, with its program and files mapped into it.
+        resident_bytes: Gauge Bytes,
+        /// CPU time of all threads of the process.
+        process_cpu_ms: Counter Milliseconds,
     }
 }
 
@@ -225,11 +233,33 @@ counters! {
         upstream_bytes_in: Counter Bytes => "bytes" "from origins",
         /// Access log lines lost because the writer was too slow or could not write them.
         log_lines_dropped: Counter Count,
+        /// CPU time of the worker's thread.
+        cpu_ms: Counter Milliseconds,
+        /// Samples of requests dropped because collecting them was too slow: they are missing in the top URLs and the recent
+        /// errors.
+        samples_dropped: Counter Count,
     }
-    with {
+    with
+    /// The histograms of one worker, or of all workers together, and their requests by reason.
+    WorkerMeasures {
         /// Times from the complete head of a valid request until the last byte of the response was
         /// passed to the connection, without upgraded connections.
-        request_duration,
+        request_duration: Seconds,
+        /// Body bytes of responses, as far as they were sent.
+        body_size: Bytes,
+        /// Times to open a connection to a server, including the handshake of TLS.
+        connect_duration: Seconds,
+        /// Times from sending a request to a server to the complete head of the response.
+        header_duration: Seconds,
+        /// Times from sending a request to a server to the end of the response.
+        response_duration: Seconds,
+        /// Times by which the worker's timer, which ticks ten times per second, ran late because the worker was busy. A
+        /// timer is always up to 1 ms late.
+        loop_lag: Seconds,
+    }
+    and {
+        /// The requests of each reason.
+        requests_by_reason: ReasonCounters => Reasons,
     }
 }
 
@@ -248,6 +278,9 @@ numbers! {
         flights: Gauge Count,
         /// Objects and blocks evicted to make room.
         evicted: Counter Count,
+        /// Time since the last use of the object or block that was evicted last. While everything that is requested again is
+        /// requested within this time, more memory brings nothing. Measured once per second while there is an admin address.
+        evicted_age_seconds: Gauge Seconds,
         /// Purges against which stored or fetched objects may still have to be checked.
         purges: Gauge Count,
         /// Objects and blocks found on volumes.
@@ -334,6 +367,8 @@ numbers! {
         queue_bytes: Gauge Bytes,
         /// Bytes written, including headers, padding and tables.
         written_bytes: Counter Bytes,
+        /// Bytes of new records written. `written_bytes` divided by this number is the write amplification.
+        record_bytes: Counter Bytes,
         /// Bytes of records written again when their segment was reclaimed.
         rewritten_bytes: Counter Bytes,
         /// Bytes read.
@@ -356,6 +391,22 @@ numbers! {
         write_ms: Counter Milliseconds,
         /// Time taken by reads, summed over all reads.
         read_ms: Counter Milliseconds,
+        /// Reads that the disk of the volume completed, as the kernel counts them for all programs (`iostat`). This and the
+        /// following numbers are 0 if the volume's file system has no disk of its own, such as one on several disks.
+        disk_reads: Counter Count,
+        /// Time taken by reads of the disk, summed over all of them.
+        disk_read_ms: Counter Milliseconds,
+        /// Writes that the disk completed.
+        disk_writes: Counter Count,
+        /// Time taken by writes to the disk, summed over all of them.
+        disk_write_ms: Counter Milliseconds,
+        /// Reads and writes of the disk in progress.
+        disk_in_flight: Gauge Count,
+        /// Time during which a read or write of the disk was in progress.
+        disk_busy_ms: Counter Milliseconds,
+        /// Time that reads, writes and others took with their time in the disk's queue, summed over all of them. Its growth per
+        /// second is the mean length of the queue.
+        disk_queue_ms: Counter Milliseconds,
     }
 }
 
@@ -405,6 +456,66 @@ numbers! {
 }
 
 counters! {
+    /// One worker's counters of one route, which only that worker writes.
+    RouteCounters,
+    /// The numbers of one route, or the sum over the routes of a site or cache, over all workers.
+    RouteNumbers of Route {
+        /// Requests for which this route was chosen.
+        requests: Counter Count,
+        /// Responses with a status of 2xx.
+        responses_2xx: Counter Count,
+        /// Responses with a status of 3xx.
+        responses_3xx: Counter Count,
+        /// Responses with a status of 4xx.
+        responses_4xx: Counter Count,
+        /// Responses with a status of 5xx.
+        responses_5xx: Counter Count,
+        /// Responses whose body was truncated.
+        responses_cut: Counter Count,
+        /// Requests served from stored bytes.
+        hits: Counter Count,
+        /// Hits served with a stale response.
+        stale: Counter Count,
+        /// Requests served from stored bytes after the origin confirmed these (304).
+        validated: Counter Count,
+        /// Requests served by a fetch that they caused.
+        misses: Counter Count,
+        /// Requests served by a fetch that another request caused.
+        collapsed: Counter Count,
+        /// Requests forwarded to the origin without the cache.
+        passes: Counter Count,
+        /// Requests that Sluice answered with an error because of the client, such as a missing signature, a rate limit or
+        /// a file that does not exist.
+        refused: Counter Count,
+        /// Requests that Sluice answered with an error because the origin or Sluice itself failed.
+        failed: Counter Count,
+        /// Body bytes of responses, as far as they were sent.
+        body_bytes: Counter Bytes,
+        /// Those of them that were served from stored bytes.
+        hit_bytes: Counter Bytes,
+        /// Requests sent to origin servers, including repeated ones and those of fetches in the background.
+        upstream_requests: Counter Count,
+        /// Bytes of response bodies received from origin servers.
+        upstream_bytes: Counter Bytes,
+    }
+    with
+    /// The histograms of one route, or the sum over the routes of a site or cache, over all workers.
+    RouteMeasures {
+        /// Times from the complete head of a request until the last byte of the response was passed to the connection,
+        /// without upgraded connections.
+        request_duration: Seconds,
+        /// Body bytes of responses, as far as they were sent.
+        body_size: Bytes,
+        /// Times to open a connection to a server, including the handshake of TLS.
+        connect_duration: Seconds,
+        /// Times from sending a request to a server to the complete head of the response.
+        header_duration: Seconds,
+        /// Times from sending a request to a server to the end of the response.
+        response_duration: Seconds,
+    }
+}
+
+counters! {
     /// One worker's counters of one server, which only that worker writes.
     ServerCounters,
     /// The numbers of one server, summed over all workers.
@@ -445,20 +556,22 @@ counters! {
         /// Segments sent again, as far as samples show.
         tcp_retransmits: Counter Count,
     }
-    with {
+    with
+    /// The histograms of one server, and its failures by reason, summed over all workers.
+    ServerMeasures {
         /// Times to open a connection, including the handshake of TLS.
-        connect_duration,
+        connect_duration: Seconds,
         /// Times of handshakes of TLS, from the open TCP connection or Unix socket on.
-        tls_handshake_duration,
+        tls_handshake_duration: Seconds,
         /// Times from sending a request to the complete head of the response.
-        header_duration,
+        header_duration: Seconds,
         /// Times from sending a request to the end of the response.
-        response_duration,
+        response_duration: Seconds,
         /// Round trips, smoothed by the kernel, in the samples.
-        tcp_rtt,
+        tcp_rtt: Seconds,
     }
     and {
         /// The failures of each reason.
-        failures_by_reason: FailureCounters,
+        failures_by_reason: FailureCounters => Failures,
     }
 }

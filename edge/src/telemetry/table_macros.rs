@@ -46,8 +46,8 @@ macro_rules! numbers {
     (@summary $line:literal $label:literal) => { Some(($line, $label)) };
 }
 
-/// Defines a struct like `numbers!` does, and a second struct with a `Counter` per number, in which
-/// one worker counts. `with` adds histograms of durations to the second struct, and `and` another field.
+/// Defines a struct like `numbers!` does; a second struct with a `Counter` per number, in which one worker counts; and a
+/// third struct with the values of the histograms that `with` adds to the second one. `and` adds another field to both.
 macro_rules! counters {
     (
         $(#[doc = $about:literal])*
@@ -56,11 +56,13 @@ macro_rules! counters {
         $type:ident of $scope:ident {
             $($(#[doc = $doc:literal])* $name:ident: $kind:ident $unit:ident $(=> $line:literal $label:literal)?,)*
         }
-        $(with {
-            $($(#[doc = $histogram_doc:literal])* $histogram:ident,)+
-        })?
+        with
+        $(#[doc = $measured:literal])*
+        $measures:ident {
+            $($(#[doc = $histogram_doc:literal])* $histogram:ident: $histogram_unit:ident,)+
+        }
         $(and {
-            $(#[doc = $other_doc:literal])* $other:ident: $other_type:ty,
+            $(#[doc = $other_doc:literal])* $other:ident: $other_counters:ty => $other_type:ty,
         })?
     ) => {
         numbers! {
@@ -77,26 +79,66 @@ macro_rules! counters {
         #[repr(align(128))]
         pub struct $counters {
             $($(#[doc = $doc])* pub $name: Counter,)*
-            $($($(#[doc = $histogram_doc])* pub $histogram: HistogramCounters,)+)?
-            $($(#[doc = $other_doc])* pub $other: $other_type,)?
+            $($(#[doc = $histogram_doc])* pub $histogram: HistogramCounters,)+
+            $($(#[doc = $other_doc])* pub $other: $other_counters,)?
         }
-
-        $(impl $counters {
-            /// Descriptions of the histograms.
-            pub const HISTOGRAMS: &'static [Metric] = &[$(Metric {
-                name: stringify!($histogram),
-                kind: Kind::Histogram,
-                unit: Unit::Seconds,
-                scope: Scope::$scope,
-                help: concat!($($histogram_doc),*).trim_ascii(),
-                summary: None,
-            }),+];
-        })?
 
         impl $counters {
             /// Returns the current values.
             pub fn numbers(&self) -> $type {
                 $type { $($name: self.$name.get(),)* }
+            }
+
+            /// Returns the current values of the histograms.
+            pub fn measures(&self) -> $measures {
+                $measures {
+                    $($histogram: self.$histogram.values(),)+
+                    $($other: self.$other.values(),)?
+                }
+            }
+        }
+
+        $(#[doc = $measured])*
+        #[derive(Clone, Debug, Default, PartialEq)]
+        pub struct $measures {
+            $($(#[doc = $histogram_doc])* pub $histogram: Histogram,)+
+            $($(#[doc = $other_doc])* pub $other: $other_type,)?
+        }
+
+        impl Measures for $measures {
+            const METRICS: &'static [Metric] = &[$(Metric {
+                name: stringify!($histogram),
+                kind: Kind::Histogram,
+                unit: Unit::$histogram_unit,
+                scope: Scope::$scope,
+                help: concat!($($histogram_doc),*).trim_ascii(),
+                summary: None,
+            }),+];
+
+            fn histograms(&self) -> impl Iterator<Item = (&'static Metric, &Histogram)> {
+                Self::METRICS.iter().zip([$(&self.$histogram),+])
+            }
+
+            fn add(&mut self, other: &$measures) {
+                $(self.$histogram.add(&other.$histogram);)+
+                $(self.$other.add(&other.$other);)?
+            }
+
+            fn subtract(&mut self, earlier: &$measures) {
+                $(self.$histogram.subtract(&earlier.$histogram);)+
+                $(self.$other.subtract(&earlier.$other);)?
+            }
+        }
+
+        /// A map with the percentiles of each histogram.
+        impl Serialize for $measures {
+            fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                let mut map = serializer.serialize_map(None)?;
+                for (metric, histogram) in self.histograms() {
+                    map.serialize_entry(metric.name, &Shown(metric.unit, histogram))?;
+                }
+                $(map.serialize_entry(stringify!($other), &self.$other)?;)?
+                map.end()
             }
         }
     };

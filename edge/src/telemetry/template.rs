@@ -86,6 +86,8 @@ macro_rules! fields {
 fields! {
     "request_id" => RequestId,
     "upstream_request_id" => UpstreamRequestId,
+    "trace_id" => TraceId,
+    "span_id" => SpanId,
     "client" => Client,
     "peer" => Peer,
     "port" => Port,
@@ -320,6 +322,8 @@ fn own(out: &mut Vec<u8>, field: Field, record: &AccessRecord<'_>, stamp: &Stamp
     let upstream = record.upstream.as_ref();
     match field {
         Field::UpstreamRequestId => text(out, record.upstream_request_id),
+        Field::TraceId => text(out, record.trace.map(|(id, _)| id)),
+        Field::SpanId => text(out, record.trace.map(|(_, id)| id)),
         Field::Client => address(out, record.client),
         Field::Peer => address(out, record.peer.ip()),
         Field::Port => number(out, u64::from(record.peer.port())),

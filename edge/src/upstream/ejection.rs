@@ -35,7 +35,7 @@ impl UpstreamState {
             server.note_change();
             let (upstream, address, for_s) =
                 (server.upstream(), server.address(), time.as_secs_f64());
-            tracing::warn!(%upstream, server = %address, %cause, for_s, "a server is ejected");
+            tracing::warn!(target: "sluice::event::server::ejected", %upstream, server = %address, %cause, for_s, "a server is ejected");
         }
     }
 }
@@ -55,11 +55,11 @@ impl ServerState {
         let (upstream, address) = (self.upstream(), self.address());
         match tested {
             Some(Tested::Back) => {
-                tracing::info!(%upstream, server = %address, "an ejected server works again");
+                tracing::info!(target: "sluice::event::server::returned", %upstream, server = %address, "an ejected server works again");
             }
             Some(Tested::Ejected(time)) => {
                 let (cause, for_s) = (Failure(outcome), time.as_secs_f64());
-                tracing::warn!(%upstream, server = %address, %cause, for_s, "an ejected server failed again");
+                tracing::warn!(target: "sluice::event::server::ejected-again", %upstream, server = %address, %cause, for_s, "an ejected server failed again");
             }
             None => {}
         }

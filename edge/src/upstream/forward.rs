@@ -61,7 +61,7 @@ impl Forward {
             let mut lease = self.reach(tries, opening.take()).await?;
             let server = lease.server();
             self.note_try(lease.stream.peer());
-            self.upstream.count_request(&lease);
+            self.upstream.count_request(&self.options, &lease);
             let sent_us = self.upstream.clock.monotonic_us();
             tries.begin(sent_us);
             tries.note_sent(server, sent_us);
@@ -316,7 +316,7 @@ impl Forward {
         self.upstream.pool.note_connect(index, result, began_us);
         match opened {
             Ok(Opened { lease, rest }) => {
-                self.upstream.count_connect(&lease, took_us);
+                self.upstream.count_connect(&self.options, &lease, took_us);
                 self.upstream.pool.keep(rest);
                 Ok(lease)
             }
@@ -370,7 +370,8 @@ impl Forward {
     pub(super) fn note_outcome(&self, lease: &mut Lease, status: Status, sent_us: u64) -> u64 {
         let now_us = self.upstream.clock.read_us();
         let head_us = now_us.saturating_sub(sent_us);
-        self.upstream.count_head(lease.server(), head_us);
+        self.upstream
+            .count_head(&self.options, lease.server(), head_us);
         lease.note(Outcome::Answered {
             status,
             head_us,

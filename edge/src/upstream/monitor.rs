@@ -181,10 +181,10 @@ impl HealthOfAll {
         }
         match all_fail {
             true => {
-                tracing::warn!(%upstream, "all servers of an upstream are unhealthy, so all of them get requests");
+                tracing::warn!(target: "sluice::event::server::all-unhealthy", %upstream, "all servers of an upstream are unhealthy, so all of them get requests");
             }
             false => {
-                tracing::info!(%upstream, "not all servers of an upstream are unhealthy any more")
+                tracing::info!(target: "sluice::event::server::some-healthy", %upstream, "not all servers of an upstream are unhealthy any more")
             }
         }
     }
@@ -234,9 +234,11 @@ fn note(server: &ServerState, result: Result<(), Unhealthy>, clock: &Clock) {
     server.note_change();
     let (upstream, address) = (server.upstream(), server.address());
     match result {
-        Ok(()) => tracing::info!(%upstream, server = %address, "a server is healthy"),
+        Ok(()) => {
+            tracing::info!(target: "sluice::event::server::healthy", %upstream, server = %address, "a server is healthy")
+        }
         Err(cause) => {
-            tracing::warn!(%upstream, server = %address, %cause, "health checks of a server fail");
+            tracing::warn!(target: "sluice::event::server::unhealthy", %upstream, server = %address, %cause, "health checks of a server fail");
         }
     }
 }

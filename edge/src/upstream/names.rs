@@ -175,13 +175,13 @@ impl Names {
         let upstream = &self.upstream;
         match (answer, &mut *state) {
             (Err(error), State::Waiting) => {
-                tracing::warn!(%upstream, server = %name, %error, "the name of a server does not resolve");
+                tracing::warn!(target: "sluice::event::server::unresolved", %upstream, server = %name, %error, "the name of a server does not resolve");
                 *state = State::Failed(error);
             }
             (Err(error), State::Failed(failure)) => *failure = error,
             (Err(error), State::Known { fails, .. }) => {
                 if !std::mem::replace(fails, true) {
-                    tracing::warn!(%upstream, server = %name, %error, "the name of a server does not resolve any more; its last addresses stay in use");
+                    tracing::warn!(target: "sluice::event::server::unresolved", %upstream, server = %name, %error, "the name of a server does not resolve any more; its last addresses stay in use");
                 }
             }
             (Ok(answer), _) => self.note_targets(name, state, answer),
@@ -198,14 +198,14 @@ impl Names {
         if !is_same {
             let addresses = answer.targets.iter().map(|one| one.address.to_string());
             let addresses = addresses.collect::<Vec<_>>().join(", ");
-            tracing::info!(%upstream, server = %name, %addresses, "a server has other addresses");
+            tracing::info!(target: "sluice::event::server::addresses-changed", %upstream, server = %name, %addresses, "a server has other addresses");
         }
         match (failed, &answer.kept) {
             (false, Some(error)) => {
                 tracing::warn!(%upstream, server = %name, %error, "the name of a server resolves only in part; its last addresses stay in use for the other part");
             }
             (true, None) => {
-                tracing::info!(%upstream, server = %name, "the name of a server resolves again");
+                tracing::info!(target: "sluice::event::server::resolved", %upstream, server = %name, "the name of a server resolves again");
             }
             _ => {}
         }

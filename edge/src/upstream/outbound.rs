@@ -9,9 +9,10 @@ use super::route_headers::RouteHeaders;
 use super::upload::Upload;
 use super::via;
 use crate::handler::{Fault, Head, Peer, loops};
-use crate::http::RequestId;
 use crate::http::fields::{is_field_value, is_token};
 use crate::http::hop::{is_in, is_reported, reads_as, reads_as_prefix};
+use crate::http::trace_context::{PARENT_HEADER, STATE_HEADER};
+use crate::http::{RequestId, TraceContext};
 use crate::reason::Reason;
 use crate::sign::Signature;
 
@@ -103,6 +104,9 @@ impl Outbound<'_> {
             if self.signature.is_some() && is_of_signature(name) {
                 continue;
             }
+            if self.head.trace.is_some() && is_of_trace(name) {
+                continue;
+            }
             let is = |other: &str| name.eq_ignore_ascii_case(other.as_bytes());
             if (is("trailer") && !trailers) || (is("via") && !self.via) {
                 continue;
@@ -116,6 +120,9 @@ impl Outbound<'_> {
         }
         if let Some(id) = id {
             lines.line(ID_HEADER, id.as_str().as_bytes());
+        }
+        if let Some(trace) = &self.head.trace {
+            add_trace(trace, lines);
         }
         if self.via {
             lines.line(b"via", via::entry(self.head.version).as_bytes());
@@ -134,6 +141,19 @@ impl Outbound<'_> {
         let mut codings = self.head.fields.members("te");
         codings.any(|coding| coding.eq_ignore_ascii_case(b"trailers"))
     }
+}
+
+/// Adds the headers of a trace.
+fn add_trace(trace: &TraceContext, lines: &mut impl HeaderLines) {
+    lines.line_with(PARENT_HEADER.as_bytes(), |out| trace.write_parent(out));
+    if let Some(state) = trace.state() {
+        lines.line(STATE_HEADER.as_bytes(), state.as_bytes());
+    }
+}
+
+/// Whether a header is one of W3C Trace Context, which Sluice replaces.
+fn is_of_trace(name: &[u8]) -> bool {
+    reads_as(name, PARENT_HEADER.as_bytes()) || reads_as(name, STATE_HEADER.as_bytes())
 }
 
 /// Whether the client's value of a header is not sent in signed requests: with the credentials of the configuration,

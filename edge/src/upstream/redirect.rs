@@ -202,7 +202,8 @@ impl Forward {
             .retain(|name, _| hop::is_in(&SENT_ELSEWHERE, name));
         head.authority.clone_from(&url.authority);
         head.target.clone_from(&url.target);
-        (head.received_target, head.certificate, head.id) = (None, None, None);
+        (head.received_target, head.certificate) = (None, None);
+        (head.id, head.trace) = (None, None);
         self.peer = Peer {
             // Neither the client's address nor the scheme of its request.
             shared: true,

@@ -1,10 +1,12 @@
 //! The options of a route that concern the exchange with its upstream.
 
 use std::rc::Rc;
+use std::sync::Arc;
 
 use super::path_map::PathMap;
 use super::redirect_rule::Redirects;
 use crate::sys::Random;
+use crate::telemetry::RouteCounters;
 
 /// The options of a route that concern the exchange with its upstream.
 #[derive(Clone)]
@@ -20,6 +22,8 @@ pub struct RouteOptions {
     pub request_ids: Option<Random>,
     /// The redirects that are followed. `None`: clients get all redirects.
     pub redirects: Option<Rc<Redirects>>,
+    /// The counters of the route.
+    pub counters: Option<Arc<RouteCounters>>,
 }
 
 impl Default for RouteOptions {
@@ -30,6 +34,7 @@ impl Default for RouteOptions {
             write_back: true,
             request_ids: None,
             redirects: None,
+            counters: None,
         }
     }
 }

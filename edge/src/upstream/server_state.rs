@@ -20,7 +20,9 @@ use crate::http::key::KeyHash;
 use crate::reason::{Party, Reason};
 use crate::resolve::Target;
 use crate::sys::Address;
-use crate::telemetry::{EffectiveState, Numbers, ServerCounters, ServerMeasures, ServerNumbers};
+use crate::telemetry::{
+    EffectiveState, Measures, Numbers, ServerCounters, ServerMeasures, ServerNumbers,
+};
 use crate::tls;
 
 /// One slot: an address of a configured server, with the state that all workers share.
@@ -154,7 +156,7 @@ impl ServerState {
         let (upstream, address) = (&self.upstream, &self.address);
         if let Some(weight) = weight {
             self.condition.set_weight(weight, now_us);
-            tracing::info!(%upstream, server = %address, weight, "an operator changed the weight of a server");
+            tracing::info!(target: "sluice::event::order::weight-set", %upstream, server = %address, weight, "an operator changed the weight of a server");
         }
         if let Some(order) = set
             && self
@@ -165,7 +167,7 @@ impl ServerState {
                 .condition
                 .effective_state(self.server.configured())
                 .name();
-            tracing::info!(%upstream, server = %address, state, "an operator changed the state of a server");
+            tracing::info!(target: "sluice::event::order::state-set", %upstream, server = %address, state, "an operator changed the state of a server");
         }
         self.note_change();
     }
@@ -387,7 +389,7 @@ impl ServerState {
             (true, true) => {
                 self.condition.start(began_us);
                 self.note_change();
-                tracing::info!(%upstream, server = %address, "a server accepts connections again");
+                tracing::info!(target: "sluice::event::server::reachable", %upstream, server = %address, "a server accepts connections again");
             }
             (false, false) => {
                 if let Err(reason) = result {
@@ -405,10 +407,10 @@ impl ServerState {
         self.failures.note_reported(reason, now_us);
         match reason {
             Reason::TlsFailed => {
-                tracing::warn!(%upstream, server = %address, %cause, "TLS with a server fails");
+                tracing::warn!(target: "sluice::event::server::tls-fails", %upstream, server = %address, %cause, "TLS with a server fails");
             }
             _ => {
-                tracing::warn!(%upstream, server = %address, %cause, "a server accepts no connections");
+                tracing::warn!(target: "sluice::event::server::unreachable", %upstream, server = %address, %cause, "a server accepts no connections");
             }
         }
     }
@@ -434,6 +436,7 @@ impl ServerState {
     pub(super) fn report_refused_retries(&self, refused: u64) {
         let (upstream, address) = (&self.upstream, &self.address);
         tracing::warn!(
+            target: "sluice::event::server::retries-refused",
             %upstream, server = %address, refused,
             "failed requests are not retried, since the budget of retries is used up"
         );
@@ -454,7 +457,7 @@ impl ServerState {
         let counters = self.counters.lock();
         let mut sum = counters.past_measures.clone();
         for worker in &counters.workers {
-            sum.add_worker(worker);
+            sum.add(&worker.measures());
         }
         sum
     }
@@ -475,6 +478,6 @@ impl Drop for WorkerCounters {
             .workers
             .retain(|worker| !Arc::ptr_eq(worker, &self.counters));
         counters.past.add(&self.counters.numbers());
-        counters.past_measures.add_worker(&self.counters);
+        counters.past_measures.add(&self.counters.measures());
     }
 }

@@ -21,7 +21,7 @@ use crate::http::Scheme;
 use crate::reason::Reason;
 use crate::resolve::{self, Answer, Event, Failure, Target};
 use crate::sys::Clock;
-use crate::telemetry::{EffectiveState, Numbers, ServerMeasures, ServerNumbers};
+use crate::telemetry::{EffectiveState, Measures, Numbers, ServerMeasures, ServerNumbers};
 use crate::tls;
 
 /// Most slots of an upstream.
@@ -239,6 +239,7 @@ impl UpstreamState {
         if let Some(failures) = self.unreached.count(cause, now_us) {
             let upstream = &self.servers.upstream;
             tracing::warn!(
+                target: "sluice::event::server::no-local-connection",
                 %upstream, cause = cause.text(), failures,
                 "this machine can't open connections to servers"
             );

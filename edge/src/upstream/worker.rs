@@ -11,6 +11,7 @@ use super::lease::Lease;
 use super::options::{Limits, Options, Server};
 use super::pool::Pool;
 use super::retry::{RetryBudget, Tries};
+use super::route_options::RouteOptions;
 use super::state::UpstreamState;
 use crate::balance::is_failure_status;
 use crate::handler::Head;
@@ -86,8 +87,11 @@ impl UpstreamWorker {
         }
     }
 
-    pub(super) fn count_request(&self, lease: &Lease) {
+    pub(super) fn count_request(&self, route: &RouteOptions, lease: &Lease) {
         self.counters.upstream_requests.add(1);
+        if let Some(route) = &route.counters {
+            route.upstream_requests.add(1);
+        }
         let gauges = self.pool.gauges(lease.server());
         gauges.server.requests.add(1);
         if lease.stream.is_reused() {
@@ -96,8 +100,20 @@ impl UpstreamWorker {
         }
     }
 
+    /// Counts bytes of a response's body that have been received.
+    pub(super) fn count_bytes(&self, route: &RouteOptions, bytes: u64) {
+        self.counters.upstream_bytes_in.add(bytes);
+        if let Some(route) = &route.counters {
+            route.upstream_bytes.add(bytes);
+        }
+    }
+
     /// Counts a connection that was opened within this time, for this request.
-    pub(super) fn count_connect(&self, lease: &Lease, took_us: u64) {
+    pub(super) fn count_connect(&self, route: &RouteOptions, lease: &Lease, took_us: u64) {
+        self.counters.connect_duration.record(took_us);
+        if let Some(route) = &route.counters {
+            route.connect_duration.record(took_us);
+        }
         self.counters.upstream_connects.add(1);
         let gauges = self.pool.gauges(lease.server());
         gauges.server.connects.add(1);
@@ -110,14 +126,28 @@ impl UpstreamWorker {
     }
 
     /// Counts a response whose head arrived in this time after the request was sent.
-    pub(super) fn count_head(&self, server: usize, took_us: u64) {
+    pub(super) fn count_head(&self, route: &RouteOptions, server: usize, took_us: u64) {
+        self.counters.header_duration.record(took_us);
+        if let Some(route) = &route.counters {
+            route.header_duration.record(took_us);
+        }
         let gauges = self.pool.gauges(server);
         gauges.server.header_duration.record(took_us);
     }
 
     /// Counts a complete response, which ended in this time after the request was sent, and samples
     /// the state of its connection.
-    pub(super) fn count_end(&self, lease: &mut Lease, took_us: u64, now_us: u64) {
+    pub(super) fn count_end(
+        &self,
+        route: &RouteOptions,
+        lease: &mut Lease,
+        took_us: u64,
+        now_us: u64,
+    ) {
+        self.counters.response_duration.record(took_us);
+        if let Some(route) = &route.counters {
+            route.response_duration.record(took_us);
+        }
         let gauges = self.pool.gauges(lease.server());
         gauges.server.response_duration.record(took_us);
         if let Some(sample) = lease.stream.sample(now_us) {

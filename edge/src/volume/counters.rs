@@ -7,6 +7,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 pub struct Counters {
     /// Bytes written, including tables and rewritten records.
     pub written: Count,
+    /// Bytes of new records written.
+    pub records: Count,
     /// Bytes of records written again by reclaiming.
     pub rewritten: Count,
     /// Number of records not written because the queue was full.

@@ -173,7 +173,7 @@ fn log_formatting(context: &Context, was: &DeviceContent, geometry: Geometry, mo
         }
         _ => "its purge log was damaged, or its file was truncated",
     };
-    tracing::info!(volume = %name, size = geometry.size(), "a volume was formatted and starts empty: {why}");
+    tracing::info!(target: "sluice::event::volume::formatted", volume = %name, size = geometry.size(), "a volume was formatted and starts empty: {why}");
 }
 
 /// Continues an existing volume; `None` if its purge log is damaged.

@@ -33,6 +33,7 @@ pub fn of(inner: &Inner) -> Status {
     let read = |number: &AtomicU64| number.load(Ordering::Relaxed);
     let numbers = VolumeNumbers {
         written_bytes: counters.written.get(),
+        record_bytes: counters.records.get(),
         rewritten_bytes: counters.rewritten.get(),
         shed: counters.shed.get(),
         shed_bytes: counters.shed_bytes.get(),

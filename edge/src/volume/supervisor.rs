@@ -76,7 +76,7 @@ impl Inner {
             Err(OpenError::Refused(why)) => return Err(why),
             Err(OpenError::Failed(why)) => {
                 context.counters.errors.add(1);
-                tracing::warn!(volume = %context.options.name, "a volume is out of use: {why}");
+                tracing::warn!(target: "sluice::event::volume::out-of-use", volume = %context.options.name, "a volume is out of use: {why}");
                 Service::Out(why)
             }
         };
@@ -214,7 +214,7 @@ impl Inner {
         };
         match (self.open)().and_then(|opened| mount(&self.context, opened, mode)) {
             Ok(mounted) => {
-                tracing::info!(volume = %self.context.options.name, "a volume is in use again, and empty");
+                tracing::info!(target: "sluice::event::volume::in-use-again", volume = %self.context.options.name, "a volume is in use again, and empty");
                 self.set_now(Service::Up(mounted));
                 self.context.bell.ring();
             }
@@ -237,7 +237,7 @@ impl Inner {
     /// Marks the volume as out of service, once the threads of the ended mounted volume have stopped.
     fn take_out_of_service(&self, changing: &mut Changing, ended: &Mounted) {
         let why = ended.why();
-        tracing::warn!(volume = %self.context.options.name, "a volume is out of use: {why}");
+        tracing::warn!(target: "sluice::event::volume::out-of-use", volume = %self.context.options.name, "a volume is out of use: {why}");
         for thread in changing.threads.drain(..) {
             let _ = thread.join();
         }
@@ -322,7 +322,7 @@ impl Inner {
         if mounted.purges.lock().wants_compaction() {
             let compacted = mounted.with_purges(|log, device, nonce| log.compact(device, nonce));
             if let Err(LogError::Full) = compacted {
-                tracing::warn!(volume = %mounted.context.options.name, "the purge log is full");
+                tracing::warn!(target: "sluice::event::volume::purge-log-full", volume = %mounted.context.options.name, "the purge log is full");
             }
         }
         let limits = mounted.context.inactive.lock().clone();

@@ -172,9 +172,13 @@ impl Writer<'_> {
         }
         match self.open.append(self.mounted, &mut self.packer, record) {
             Ok(completion) => {
-                if let Completion::Moved { to, .. } = &completion {
-                    let counters = &self.mounted.context.counters;
-                    counters.rewritten.add(u64::from(to.length()));
+                let counters = &self.mounted.context.counters;
+                match &completion {
+                    Completion::Put { place, .. } => {
+                        counters.records.add(u64::from(place.length()))
+                    }
+                    Completion::Moved { to, .. } => counters.rewritten.add(u64::from(to.length())),
+                    _ => {}
                 }
                 self.batch.completions.push(completion);
                 None

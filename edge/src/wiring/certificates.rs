@@ -67,13 +67,15 @@ fn renew(edge: &Edge) -> bool {
         Ok(has_changed) => {
             let snapshot = edge.snapshots.borrow().clone();
             for error in &snapshot.encryption.refused {
-                tracing::error!("{}", kept(error));
+                tracing::error!(target: "sluice::event::certificate::files-refused", "{}", kept(error));
             }
             if *has_changed {
-                tracing::info!("changed certificates are in use");
+                tracing::info!(target: "sluice::event::certificate::changed", "changed certificates are in use");
             }
         }
-        Err(error) => tracing::error!("{}", kept(error)),
+        Err(error) => {
+            tracing::error!(target: "sluice::event::certificate::files-refused", "{}", kept(error))
+        }
     }
     renewed.is_ok()
 }

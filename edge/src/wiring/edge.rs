@@ -9,6 +9,8 @@ use parking_lot::Mutex;
 use tokio::sync::watch;
 
 use super::encryption::Encryption;
+use super::fetches::Fetches;
+use super::observed;
 use super::obtained::Obtained;
 use super::privileges::DroppedPrivileges;
 use super::purge_logs::Loggers;
@@ -18,8 +20,9 @@ use crate::config::{self, Loaded};
 use crate::downstream::ConnectionBalance;
 use crate::spool::Buffers;
 use crate::sys::{Clock, Random, memory};
-use crate::telemetry::{Recent, Telemetry, messages};
+use crate::telemetry::{Observed, Recent, RouteTelemetry, Telemetry, messages};
 use crate::upstream::Monitor;
+use crate::what_if::WhatIf;
 
 /// Longest time that a reload waits for the workers to apply it.
 const RELOAD_WAIT: Duration = Duration::from_secs(5);
@@ -60,7 +63,11 @@ pub(super) struct Edge {
     pub(super) random: Random,
     pub(super) began_us: u64,
     pub(super) telemetry: Telemetry,
+    /// The counters of all routes.
+    pub(super) routes: RouteTelemetry,
     pub(super) recent: Recent,
+    /// Samples of requests, and recent errors and events.
+    pub(super) observed: Observed,
     pub(super) balance: Arc<ConnectionBalance>,
     /// The limits and numbers of the buffers of bodies.
     pub(super) buffers: Arc<Buffers>,
@@ -85,9 +92,13 @@ pub(super) struct Edge {
     pub(super) obtained: Obtained,
     pub(super) volumes: Arc<OpenVolumes>,
     pub(super) loggers: Loggers,
+    /// The simulations of other sizes of the caches.
+    pub(super) what_if: WhatIf,
     /// Every access log that a worker may still write to. The last lines of these logs are written
     /// at shutdown.
     pub(super) logs: Mutex<Vec<Arc<Log>>>,
+    /// The fetches by the operator.
+    pub(super) fetches: Fetches,
 }
 
 impl Edge {
@@ -100,14 +111,14 @@ impl Edge {
         *self.last_error.lock() = result.as_ref().err().cloned();
         match &result {
             Ok(Reloaded { changes, warnings }) => {
-                tracing::info!("reloaded: {}", changes.trim_end().replace('\n', "; "));
+                tracing::info!(target: "sluice::event::reload::reloaded", "reloaded: {}", changes.trim_end().replace('\n', "; "));
                 if !warnings.is_empty() {
                     let warnings = warnings.trim_end();
-                    tracing::warn!("the new configuration has warnings:\n{warnings}");
+                    tracing::warn!(target: "sluice::event::reload::warnings", "the new configuration has warnings:\n{warnings}");
                 }
             }
             Err(error) => {
-                tracing::error!("a reload failed and changed nothing:\n{}", error.trim_end())
+                tracing::error!(target: "sluice::event::reload::reload-failed", "a reload failed and changed nothing:\n{}", error.trim_end())
             }
         }
         let Reloaded { changes, warnings } = result?;
@@ -190,6 +201,8 @@ impl Edge {
         followed
             .map_err(|error| format!("{:#}\n", self.dropped_privileges.explain(error, None)))?;
         next.take_effect(&before);
+        self.simulate(&next);
+        self.observed.set_mask(observed::mask(&next.plan));
         let next = Arc::new(next);
         self.snapshots.send_replace(next.clone());
         if let Some(sweeper) = &*self.sweeper.lock() {
@@ -202,6 +215,8 @@ impl Edge {
         self.volumes.take_up(&volumes, shutdown_timeout);
         let all_follow = taken_up.wait(workers, RELOAD_WAIT);
         self.keep_log();
+        let current = self.snapshots.borrow().route_keys.clone();
+        self.routes.retain(&current);
         Ok(all_follow)
     }
 
@@ -234,6 +249,7 @@ impl Edge {
         if let Some(messages) = messages::installed() {
             messages.reopen();
         }
+        self.observed.reopen();
     }
 
     /// Keeps the current log, and drops the logs to which no worker can write any more. Dropping a

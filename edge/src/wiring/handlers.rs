@@ -17,10 +17,11 @@ use crate::gate::{self, Gate, TraceGate};
 use crate::handler::{Answer, Encodings, Handler, Request};
 use crate::reason::Reason;
 use crate::spool::{Buffered, Buffering};
-use crate::sys::Random;
-use crate::telemetry::{AccessLog, Counters, LogRule, Selection};
+use crate::sys::{Clock, Random};
+use crate::telemetry::{AccessLog, Counters, LogRule, RouteCounters, Selection, WorkerRoutes};
 use crate::tls::HttpsRedirect;
 use crate::upstream::{Redirects, RouteHeaders, RouteOptions, Upstream};
+use crate::what_if;
 
 /// A worker's upstreams, by name.
 pub(super) type Upstreams = BTreeMap<String, Upstream>;
@@ -33,8 +34,164 @@ pub(super) struct Handlers {
     pub(super) upstreams: Rc<Upstreams>,
     pub(super) log: Option<Rc<AccessLog>>,
     pub(super) caches: Rc<cache::Worker>,
+    /// Index of the worker.
+    pub(super) worker: usize,
+    /// Gets the counters of each route whose handlers are built.
+    pub(super) counted: Rc<WorkerRoutes>,
+    /// The worker's part of the simulations of other sizes of the caches.
+    pub(super) what_if: Rc<what_if::Worker>,
     /// The random numbers of request ids, if requests have ids.
     pub(super) request_ids: Option<Random>,
+}
+
+/// The parts of which the handlers of a route consist. They differ for the requests of clients, for previews and for
+/// fetches by the operator; their order does not.
+pub(super) trait Parts {
+    /// Returns the plan that the route is in.
+    fn plan(&self) -> &Plan;
+
+    /// Returns the handler of a proxied route, with its cache.
+    fn proxied(&self, route: &RoutePlan, proxied: &Proxied) -> Option<Rc<dyn Handler>>;
+
+    /// Returns the handler of a folder.
+    fn files(&self, route: &RoutePlan, options: &files::Options) -> Option<Rc<dyn Handler>>;
+
+    /// Wraps a handler in a gate with these options.
+    fn gated(&self, options: &gate::Options, inner: Rc<dyn Handler>) -> Option<Rc<dyn Handler>>;
+
+    /// Wraps the gate in the route's edits, so that error pages and header edits also apply to
+    /// requests that the gate refuses.
+    fn edited(&self, route: &RoutePlan, inner: Rc<dyn Handler>) -> Rc<dyn Handler>;
+
+    /// Wraps all other handlers of the route in one that selects the requests that are logged.
+    fn logged(&self, route: &RoutePlan, inner: Rc<dyn Handler>) -> Rc<dyn Handler>;
+}
+
+/// Builds the handlers of a route from these parts, from the innermost to the outermost.
+pub(super) fn chain(
+    parts: &impl Parts,
+    site: &SitePlan,
+    route: &RoutePlan,
+) -> Option<Rc<dyn Handler>> {
+    let methods = route
+        .gate
+        .as_ref()
+        .and_then(|gate| gate.allow_methods.as_ref());
+    let traced =
+        |is_proxy, inner| -> Rc<dyn Handler> { Rc::new(TraceGate::new(methods, is_proxy, inner)) };
+    let answers = match &route.handler {
+        RouteHandler::Upstream(proxied) => {
+            let inner = parts.proxied(route, proxied)?;
+            traced(true, rewritten(proxied, inner))
+        }
+        RouteHandler::Files(options) => parts.files(route, options)?,
+        RouteHandler::Respond(options) => traced(false, Rc::new(Respond::new(options))),
+        RouteHandler::Redirect(to) => traced(false, Rc::new(Redirect::new((**to).clone()))),
+    };
+    let gated = match &route.gate {
+        Some(options) => parts.gated(options, answers)?,
+        None => answers,
+    };
+    let encrypted: Rc<dyn Handler> = match https_port(parts.plan(), site) {
+        Some(port) => Rc::new(ToHttps::new(port, gated)?),
+        None => gated,
+    };
+    Some(parts.logged(route, parts.edited(route, encrypted)))
+}
+
+/// Wraps the cache, so that keys are made of the rewritten target, and everything outside sees the
+/// client's.
+fn rewritten(proxied: &Proxied, inner: Rc<dyn Handler>) -> Rc<dyn Handler> {
+    match &proxied.rewrite {
+        None => inner,
+        Some(rewrite) => Rc::new(Rewriting::new(rewrite.clone(), inner)),
+    }
+}
+
+/// Wraps a handler in the route's edits.
+pub(super) fn edited(route: &RoutePlan, inner: Rc<dyn Handler>, clock: &Clock) -> Rc<dyn Handler> {
+    match &route.edit {
+        None => inner,
+        Some(edit) => Rc::new(Edit::new(inner, edit.clone(), clock.clone())),
+    }
+}
+
+/// The parts for the requests of clients.
+struct Serving<'a> {
+    handlers: &'a Handlers,
+    /// This worker's counters of the route.
+    counters: Arc<RouteCounters>,
+}
+
+impl Parts for Serving<'_> {
+    fn plan(&self) -> &Plan {
+        &self.handlers.snapshot.plan
+    }
+
+    fn proxied(&self, route: &RoutePlan, proxied: &Proxied) -> Option<Rc<dyn Handler>> {
+        self.handlers
+            .proxied(route, proxied, &proxied.rules, &self.counters)
+    }
+
+    fn files(&self, route: &RoutePlan, options: &files::Options) -> Option<Rc<dyn Handler>> {
+        self.handlers.files(options, self.handlers.encodings(route))
+    }
+
+    fn gated(&self, options: &gate::Options, inner: Rc<dyn Handler>) -> Option<Rc<dyn Handler>> {
+        self.handlers.gated(options, inner)
+    }
+
+    fn edited(&self, route: &RoutePlan, inner: Rc<dyn Handler>) -> Rc<dyn Handler> {
+        edited(route, inner, &self.handlers.edge.clock)
+    }
+
+    fn logged(&self, route: &RoutePlan, inner: Rc<dyn Handler>) -> Rc<dyn Handler> {
+        self.handlers.logged(route.log.as_ref(), inner)
+    }
+}
+
+/// The parts for fetches by the operator: without gates, since the operator needs no permission, and without a log,
+/// since there is no client.
+struct Fetching<'a> {
+    handlers: &'a Handlers,
+    /// This worker's counters of the route.
+    counters: Arc<RouteCounters>,
+    /// Whether stored responses are validated first.
+    validates: bool,
+}
+
+impl Parts for Fetching<'_> {
+    fn plan(&self) -> &Plan {
+        &self.handlers.snapshot.plan
+    }
+
+    fn proxied(&self, route: &RoutePlan, proxied: &Proxied) -> Option<Rc<dyn Handler>> {
+        if !self.validates {
+            let rules = &proxied.rules;
+            return self.handlers.proxied(route, proxied, rules, &self.counters);
+        }
+        // The request has `Cache-Control: no-cache`, which the cache must honour.
+        let mut rules = cache::Rules::clone(&proxied.rules);
+        rules.requests.client_cache_control = true;
+        self.handlers
+            .proxied(route, proxied, &Arc::new(rules), &self.counters)
+    }
+
+    fn files(&self, _: &RoutePlan, _: &files::Options) -> Option<Rc<dyn Handler>> {
+        None
+    }
+
+    fn gated(&self, _: &gate::Options, inner: Rc<dyn Handler>) -> Option<Rc<dyn Handler>> {
+        Some(inner)
+    }
+
+    fn edited(&self, route: &RoutePlan, inner: Rc<dyn Handler>) -> Rc<dyn Handler> {
+        edited(route, inner, &self.handlers.edge.clock)
+    }
+
+    fn logged(&self, _: &RoutePlan, inner: Rc<dyn Handler>) -> Rc<dyn Handler> {
+        inner
+    }
 }
 
 /// Answers the requests of a route whose handler can't be built, which a checked plan excludes.
@@ -49,48 +206,34 @@ impl Handler for NoRoute {
 impl Handlers {
     /// Builds the handlers of the route with this index, counted over all sites.
     pub(super) fn build(&self, index: usize) -> Rc<dyn Handler> {
-        let sites = self.snapshot.plan.sites.iter();
-        let mut routes = sites.flat_map(|site| site.routes.iter().map(move |route| (site, route)));
-        let built = routes
-            .nth(index)
-            .and_then(|(site, route)| self.of(site, route));
+        let found = self.snapshot.plan.route(index);
+        let built = found.and_then(|(site, route)| {
+            let parts = Serving {
+                handlers: self,
+                counters: self.count(index)?,
+            };
+            chain(&parts, site, route)
+        });
         built.unwrap_or_else(|| Rc::new(NoRoute))
     }
 
-    /// Builds the handlers of a route, from the innermost to the outermost.
-    fn of(&self, site: &SitePlan, route: &RoutePlan) -> Option<Rc<dyn Handler>> {
-        let methods = route
-            .gate
-            .as_ref()
-            .and_then(|gate| gate.allow_methods.as_ref());
-        let traced = |is_proxy, inner| -> Rc<dyn Handler> {
-            Rc::new(TraceGate::new(methods, is_proxy, inner))
-        };
-        let answers = match &route.handler {
-            RouteHandler::Upstream(proxied) => traced(true, self.rewritten(route, proxied)?),
-            RouteHandler::Files(options) => self.files(options, self.encodings(route))?,
-            RouteHandler::Respond(options) => traced(false, Rc::new(Respond::new(options))),
-            RouteHandler::Redirect(to) => traced(false, Rc::new(Redirect::new((**to).clone()))),
-        };
-        let gated = match &route.gate {
-            Some(options) => self.gated(options, answers)?,
-            None => answers,
-        };
-        let encrypted: Rc<dyn Handler> = match https_port(&self.snapshot.plan, site) {
-            Some(port) => Rc::new(ToHttps::new(port, gated)?),
-            None => gated,
-        };
-        let edited = self.edited(route, encrypted);
-        Some(self.logged(route.log.as_ref(), edited))
+    /// Returns this worker's counters of the route with this index, which go on over reloads.
+    fn count(&self, index: usize) -> Option<Arc<RouteCounters>> {
+        let key = self.snapshot.route_keys.get(index)?;
+        let counters = self.edge.routes.counters(key, self.worker);
+        self.counted.set(index, counters.clone());
+        Some(counters)
     }
 
-    /// Wraps the gate in the route's edits, so that error pages and header edits also apply to
-    /// requests that the gate refuses.
-    fn edited(&self, route: &RoutePlan, answers: Rc<dyn Handler>) -> Rc<dyn Handler> {
-        match &route.edit {
-            None => answers,
-            Some(edit) => Rc::new(Edit::new(answers, edit.clone(), self.edge.clock.clone())),
-        }
+    /// Builds the handlers for a fetch by the operator of a URL of the route with this index.
+    pub(super) fn fetching(&self, index: usize, validates: bool) -> Option<Rc<dyn Handler>> {
+        let (site, route) = self.snapshot.plan.route(index)?;
+        let parts = Fetching {
+            handlers: self,
+            counters: self.count(index)?,
+            validates,
+        };
+        chain(&parts, site, route)
     }
 
     /// Wraps all other handlers of the route in `Logged`, if the route does not log all requests.
@@ -133,16 +276,6 @@ impl Handlers {
         Some(Rc::new(files))
     }
 
-    /// Wraps the cache, so that keys are made of the rewritten target, and everything outside sees
-    /// the client's.
-    fn rewritten(&self, route: &RoutePlan, proxied: &Proxied) -> Option<Rc<dyn Handler>> {
-        let inner = self.proxied(route, proxied)?;
-        Some(match &proxied.rewrite {
-            None => inner,
-            Some(rewrite) => Rc::new(Rewriting::new(rewrite.clone(), inner)),
-        })
-    }
-
     /// Wraps an upstream, so that bodies are buffered on their way to it and back.
     fn buffered(&self, buffered: Buffered, origin: Rc<dyn Handler>) -> Rc<dyn Handler> {
         if buffered == Buffered::default() {
@@ -161,7 +294,14 @@ impl Handlers {
         Some(Redirects::new(follow.times, to.cloned().collect()))
     }
 
-    fn proxied(&self, route: &RoutePlan, proxied: &Proxied) -> Option<Rc<dyn Handler>> {
+    /// Returns the upstream of a route, behind a cache with these rules if the route has one.
+    fn proxied(
+        &self,
+        route: &RoutePlan,
+        proxied: &Proxied,
+        rules: &Arc<cache::Rules>,
+        counters: &Arc<RouteCounters>,
+    ) -> Option<Rc<dyn Handler>> {
         let upstream = self.upstreams.get(&proxied.upstream)?;
         let upstream = upstream.with_route(route_headers(route, proxied));
         let upstream = upstream.with_options(RouteOptions {
@@ -171,6 +311,7 @@ impl Handlers {
             write_back: proxied.write_back,
             request_ids: self.request_ids.clone(),
             redirects: self.redirects(proxied).map(Rc::new),
+            counters: Some(counters.clone()),
         });
         let origin = self.buffered(proxied.buffered, Rc::new(upstream));
         let Some(name) = &proxied.cache else {
@@ -178,19 +319,21 @@ impl Handlers {
         };
         let stored = self.snapshot.stores.get(name)?;
         let options = self.snapshot.plan.caches.get(name)?.clone();
+        let watched = self.edge.what_if.watched(name);
+        let sampler = watched.map(|watched| self.what_if.sampler(&watched));
         let cache = Cache::new(
-            (options, proxied.rules.clone()),
+            (options, rules.clone()),
             (stored.store.clone(), stored.stores.clone()),
             self.snapshot.accounts.get(name)?.clone(),
             (origin, self.encodings(route)),
-            self.caches.clone(),
+            (self.caches.clone(), sampler),
         );
         Some(Rc::new(cache))
     }
 }
 
 /// Returns the port to which requests of a site in clear text are redirected. `None` if they are answered.
-fn https_port(plan: &Plan, site: &SitePlan) -> Option<u16> {
+pub(super) fn https_port(plan: &Plan, site: &SitePlan) -> Option<u16> {
     let has_tls = |listener: &&ListenerPlan| listener.tls.is_some();
     let listeners = || plan.listeners.iter().filter(has_tls);
     listeners().next()?;

@@ -50,7 +50,7 @@ const FOR_NAMES: [&str; 12] = [
     "/usr/lib",
 ];
 
-/// Folder from which the sizes of block devices are read.
+/// Folder from which the sizes of block devices and the load of disks are read.
 const FOR_DEVICES: [&str; 1] = ["/sys/devices"];
 
 /// Switches to the plan's user and starts the sandbox. `config` is the file that a reload reads.
@@ -112,7 +112,11 @@ fn confined(plan: &Plan, config: Option<&Path>) -> anyhow::Result<Option<Permitt
         // If this fails, opening the folder fails for the same reason.
         let _ = disk::private::create(&folder.path);
     }
-    let mut ports: Vec<u16> = plan.admin.iter().map(|address| address.port()).collect();
+    let mut ports: Vec<u16> = plan
+        .admin
+        .iter()
+        .filter_map(|address| Some(address.ip()?.port()))
+        .collect();
     if plan.upstreams.values().any(|one| one.tcp.bind.is_some()) {
         // To bind the source address of a connection is to bind port 0.
         ports.push(0);
@@ -148,8 +152,8 @@ fn needs(plan: &Plan) -> Needs {
     if config::looks_up_names(plan) {
         system.push(("the files for name resolution", &FOR_NAMES[..]));
     }
-    if plan.volumes.values().any(|volume| volume.size == 0) {
-        system.push(("the sizes of block devices", &FOR_DEVICES[..]));
+    if !plan.volumes.is_empty() {
+        system.push(("the sizes and the load of disks", &FOR_DEVICES[..]));
     }
     Needs {
         named: config::reach(plan),

@@ -59,7 +59,7 @@ impl Loggers {
         if let Err(error) = started {
             // `result` was dropped with the closure, so the receiver `logged` reports the failure to
             // the client.
-            tracing::warn!(%error, "a purge can't be written to volumes");
+            tracing::warn!(target: "sluice::event::purge::not-durable", %error, "a purge can't be written to volumes");
         }
         logged
     }

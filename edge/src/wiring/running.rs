@@ -1,6 +1,5 @@
 //! Starts and stops Sluice: its threads, in the order in which they depend on one another.
 
-use std::net::SocketAddr;
 use std::num::NonZero;
 use std::sync::Arc;
 use std::sync::mpsc;
@@ -11,24 +10,25 @@ use anyhow::Context as _;
 use parking_lot::Mutex;
 use tokio::sync::watch;
 
+use super::admin_socket::{self, RunningAdmin};
 use super::edge::{Edge, Source};
-use super::listeners::{self, Listeners, WorkerListener, cannot_listen};
+use super::fetches::Fetches;
+use super::listeners::{self, Listeners, WorkerListener};
 use super::obtained::Obtained;
 use super::privileges::{self, DroppedPrivileges};
 use super::purge_logs::Loggers;
 use super::snapshot::Snapshot;
 use super::volumes::OpenVolumes;
-use super::{purge, worker};
-use crate::admin::Admin;
+use super::{observed, purge, what_if, worker};
 use crate::config::{Part, Plan, Unusable};
 use crate::downstream::ConnectionBalance;
 use crate::http::Scheme;
 use crate::spool::Buffers;
-use crate::sys::listener::bind_one;
 use crate::sys::socket_file::SocketFile;
-use crate::sys::{Clock, ListenAddress, Random, limits};
-use crate::telemetry::{Recent, Telemetry, messages};
+use crate::sys::{Clock, ListenAddress, Random, limits, usage};
+use crate::telemetry::{Recent, RouteTelemetry, Telemetry, messages};
 use crate::upstream::Monitor;
+use crate::what_if::WhatIf;
 
 /// Longest time for writing the last messages at shutdown.
 const MESSAGES_WAIT: Duration = Duration::from_secs(1);
@@ -43,10 +43,10 @@ pub struct Running {
     pub schemes: Vec<Scheme>,
     /// The files of the listeners' Unix sockets.
     socket_files: Vec<SocketFile>,
-    /// The scheme and address of the admin API.
-    pub admin: Option<(Scheme, SocketAddr)>,
     pub(super) edge: Arc<Edge>,
-    admin_thread: Option<Admin>,
+    /// The thread that simulates other sizes of the caches.
+    simulator: Option<JoinHandle<()>>,
+    admin: Option<RunningAdmin>,
     workers: Vec<JoinHandle<()>>,
 }
 
@@ -64,19 +64,18 @@ pub fn start(plan: Plan, source: Option<Source>) -> anyhow::Result<Running> {
         addresses,
         files,
     } = listeners::bind(&plan, count)?;
+    let admin = admin_socket::bind(&plan)?;
     let text = source.as_ref().map(|source| source.text.clone());
     let text = text.unwrap_or_default();
+    usage::prepare();
     let dropped_privileges = drop_privileges(&plan, source.as_ref())?;
     let schemes = schemes(&plan);
     let clock = Clock::system();
-    let admin_address = plan.admin;
-    let admin_scheme = match plan.admin_tls {
-        Some(_) => Scheme::Https,
-        None => Scheme::Http,
-    };
     let file = source.as_ref().map(Source::file);
     let first = Snapshot::build(plan, count, None, &clock)
         .map_err(|error| dropped_privileges.explain(error, file))?;
+    let observed = observed::start(&first.plan, &clock)
+        .map_err(|error| dropped_privileges.explain(error, source.as_ref().map(Source::file)))?;
     let volumes = Arc::<OpenVolumes>::default();
     volumes.take_up(&first.volumes, Duration::ZERO);
     let edge = Arc::new(Edge {
@@ -84,12 +83,14 @@ pub fn start(plan: Plan, source: Option<Source>) -> anyhow::Result<Running> {
         clock,
         random: Random::system(),
         telemetry: Telemetry::default(),
+        routes: RouteTelemetry::default(),
         balance: ConnectionBalance::new(count),
         buffers: Buffers::new(&first.plan.buffers),
         source,
         dropped_privileges,
         snapshots: watch::Sender::new(Arc::new(first)),
         recent: Recent::default(),
+        observed,
         last_error: Mutex::new(None),
         stopping: watch::Sender::new(false),
         drained: watch::Sender::new(0),
@@ -99,30 +100,37 @@ pub fn start(plan: Plan, source: Option<Source>) -> anyhow::Result<Running> {
         obtained: Obtained::default(),
         volumes,
         loggers: Loggers::default(),
+        what_if: WhatIf::default(),
         logs: Mutex::new(Vec::new()),
+        fetches: Fetches::default(),
     });
     edge.keep_log();
     edge.watch_servers();
     edge.obtain_certificates()
         .map_err(|error| edge.dropped_privileges.explain(error, None))?;
-    let sweeper = purge::start_sweeper(Arc::downgrade(&edge)).context("can't start a thread")?;
-    edge.snapshots.borrow().wake(&sweeper);
-    *edge.sweeper.lock() = Some(sweeper);
+    start_sweeper(&edge)?;
+    let simulator = what_if::start(&edge).context("can't start a thread")?;
     // The admin API starts before the first request is accepted, so that it is available as soon as
     // a listener is.
-    let admin_thread = start_admin(admin_address, &edge)?;
+    let admin = admin.map(|bound| bound.start(&edge)).transpose()?;
     let workers = start_workers(&edge, sockets)?;
     Ok(Running {
         listeners: addresses,
         schemes,
         socket_files: files,
-        admin: admin_thread
-            .as_ref()
-            .map(|admin| (admin_scheme, admin.address())),
         edge,
-        admin_thread,
+        simulator,
+        admin,
         workers,
     })
+}
+
+/// Starts the thread that removes purged objects.
+fn start_sweeper(edge: &Arc<Edge>) -> anyhow::Result<()> {
+    let sweeper = purge::start_sweeper(Arc::downgrade(edge)).context("can't start a thread")?;
+    edge.snapshots.borrow().wake(&sweeper);
+    *edge.sweeper.lock() = Some(sweeper);
+    Ok(())
 }
 
 /// Starts a worker for each set of listening sockets, and waits until all of them accept connections.
@@ -142,17 +150,10 @@ fn start_workers(
     for _ in 0..count {
         is_ready.recv().context("a worker ended before it began")?;
     }
+    let version = env!("CARGO_PKG_VERSION");
+    let text = format!("Sluice {version} accepts connections");
+    edge.observed.notices().event("process", "started", text);
     Ok(workers)
-}
-
-fn start_admin(address: Option<SocketAddr>, edge: &Arc<Edge>) -> anyhow::Result<Option<Admin>> {
-    let Some(address) = address else {
-        return Ok(None);
-    };
-    let admin = bind_one(address).and_then(|listener| Admin::start(listener, edge.clone()));
-    let admin =
-        admin.map_err(|error| cannot_listen("the admin address ", &address.into(), &error))?;
-    Ok(Some(admin))
 }
 
 /// Drops the privileges that are no longer needed, and begins to log messages. Called after
@@ -194,6 +195,12 @@ fn raise_descriptors() {
 }
 
 impl Running {
+    /// Returns the scheme and the address of the admin API.
+    pub fn admin(&self) -> Option<(Scheme, &ListenAddress)> {
+        let admin = self.admin.as_ref()?;
+        Some((admin.scheme, &admin.address))
+    }
+
     /// Stops the edge: stops accepting connections, lets requests finish within `[limits]
     /// shutdown_timeout`, and returns when all threads have ended.
     pub fn stop(mut self) {
@@ -208,10 +215,11 @@ impl Running {
         edge.stopping.send_replace(true);
         for worker in self.workers.drain(..) {
             if worker.join().is_err() {
-                tracing::error!("a worker thread had panicked");
+                tracing::error!(target: "sluice::event::process::worker-panicked", "a worker thread had panicked");
             }
         }
-        drop(self.admin_thread.take());
+        drop(self.admin.take());
+        what_if::stop(self.simulator.take());
         self.edge.obtained.end();
         self.edge.monitor.stop();
         if let Some(sweeper) = self.edge.sweeper.lock().take() {
@@ -226,6 +234,7 @@ impl Running {
         let left_us = deadline_us.saturating_sub(self.edge.clock.monotonic_us());
         self.edge.close_volumes(Duration::from_micros(left_us));
         self.edge.finish_logs();
+        self.edge.observed.stop();
         finish_messages();
     }
 }

@@ -10,6 +10,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use super::certificates::{self, CertificateWatch, POLL_EVERY};
 use super::edge::Edge;
 use super::running::{Running, finish_messages};
+use crate::admin::{Change, Inspect};
 
 /// The handlers of SIGHUP and SIGUSR1. Once they are installed, these signals are queued and don't
 /// end the process.
@@ -73,6 +74,13 @@ impl Signals {
                 () = end.next() => return,
                 _ = hangup.recv() => {
                     let edge = edge.clone();
+                    edge.note_change(&Change {
+                        action: "reload".to_owned(),
+                        what: "read the configuration again".to_owned(),
+                        who: "SIGHUP".to_owned(),
+                        client: "signal".to_owned(),
+                        status: None,
+                    });
                     // The reload logs its result itself. Waiting for it here would delay further
                     // signals.
                     let reload = tokio::task::spawn_blocking(move || edge.reload());
@@ -114,7 +122,7 @@ impl Running {
             // The handlers stay installed until the end, so that a second signal is never lost
             // between two steps.
             Signals::serve(&mut hangup, &mut reopen, &edge, &mut end).await;
-            tracing::info!("stopping: requests in progress may finish");
+            tracing::info!(target: "sluice::event::process::stopping", "stopping: requests in progress may finish");
             let stopped = tokio::task::spawn_blocking(move || self.stop());
             tokio::select! {
                 stopped = stopped => Ok(stopped?),

@@ -15,7 +15,7 @@ use crate::route::{Router, Site};
 use crate::spool::Folder;
 use crate::store::{self, Store, disk_tier};
 use crate::sys::Clock;
-use crate::telemetry::{AccessLog, AccessOptions, AccessWriter, Counters};
+use crate::telemetry::{AccessLog, AccessOptions, AccessWriter, Counters, RouteKey};
 
 use super::compression::Compression;
 use super::encryption::Encryption;
@@ -49,6 +49,8 @@ pub(super) struct Snapshot {
     pub(super) encryption: Encryption,
     /// Finds the index of a request's route, counted over all sites.
     pub(super) router: Arc<Router<usize>>,
+    /// The names under which each route's counters live on, by the route's index.
+    pub(super) route_keys: Arc<[RouteKey]>,
     pub(super) taken_up: Arc<WorkersInUse>,
 }
 
@@ -149,6 +151,7 @@ impl Snapshot {
             generation: before.map_or(1, |before| before.generation + 1),
             taken_up: Arc::default(),
             router: Arc::new(router(&plan)),
+            route_keys: route_keys(&plan),
             workers,
             plan,
         })
@@ -316,7 +319,7 @@ fn buffer_folder(plan: &Plan, before: Option<&Snapshot>) -> anyhow::Result<Optio
 }
 
 /// Returns the router of a plan.
-fn router(plan: &Plan) -> Router<usize> {
+pub(super) fn router(plan: &Plan) -> Router<usize> {
     let mut count = 0..;
     let mut site = |site: &SitePlan| Site {
         hosts: site.hosts.clone(),
@@ -329,9 +332,32 @@ fn router(plan: &Plan) -> Router<usize> {
     Router::new(plan.sites.iter().map(&mut site))
 }
 
+/// Returns the names under which the counters of each route live on over reloads.
+fn route_keys(plan: &Plan) -> Arc<[RouteKey]> {
+    let sites = plan.sites.iter().zip(plan.site_names());
+    let of_routes =
+        sites.flat_map(|(site, name)| site.routes.iter().map(move |route| (route, name.clone())));
+    let caches: BTreeMap<&str, Arc<str>> = plan
+        .caches
+        .keys()
+        .map(|name| (name.as_str(), name.as_str().into()))
+        .collect();
+    let named = of_routes.zip(plan.route_names());
+    named
+        .map(|((route, site), name)| RouteKey {
+            route: name,
+            site,
+            cache: route.cache().and_then(|cache| caches.get(cache).cloned()),
+        })
+        .collect()
+}
+
 /// Returns the gates of the routes. Key files are read again. The tables of clients are taken over,
 /// and routes with the same limit share one table.
-fn gates(plan: &Plan, before: Option<&Snapshot>) -> anyhow::Result<Vec<Arc<gate::Shared>>> {
+pub(super) fn gates(
+    plan: &Plan,
+    before: Option<&Snapshot>,
+) -> anyhow::Result<Vec<Arc<gate::Shared>>> {
     let mut gates: Vec<Arc<gate::Shared>> = Vec::new();
     let routes = plan.sites.iter().flat_map(|site| &site.routes);
     for options in routes.filter_map(|route| route.gate.as_deref()) {
@@ -359,7 +385,8 @@ fn record_key_rules(plan: &Plan, cache: &str, key_rules: &KeyRuleHistory) {
     }
 }
 
-fn store_options(options: &cache::Options, workers: usize) -> store::Options {
+/// Returns the options of the store of a cache.
+pub(super) fn store_options(options: &cache::Options, workers: usize) -> store::Options {
     store::Options {
         memory: options.memory,
         max_object_size: options.object_max(),

@@ -91,7 +91,7 @@ pub(super) fn give(store: &Arc<Store>, volumes: Option<&Arc<disk_tier::Volumes>>
         volume.wipe("it had logged too many purges");
     }
     if let Err(error) = store.set_volumes(volumes.cloned()) {
-        tracing::error!("a cache uses memory only: {error}");
+        tracing::error!(target: "sluice::event::volume::memory-only", "a cache uses memory only: {error}");
     }
 }
 

@@ -9,6 +9,7 @@ use tokio::runtime::{Builder, LocalOptions};
 use tokio::sync::Notify;
 
 use super::edge::Edge;
+use super::fetching;
 use super::handlers::{Handlers, Upstreams};
 use super::listeners::WorkerListener;
 use super::snapshot::Snapshot;
@@ -17,8 +18,9 @@ use crate::downstream::{Serving, Worker, WorkerContext};
 use crate::handler::Handler;
 use crate::route::Routes;
 use crate::sys::{Clock, Random, memory};
-use crate::telemetry::{AccessLog, Counters};
+use crate::telemetry::{AccessLog, Counters, WorkerRoutes};
 use crate::upstream::{self, Upstream};
+use crate::what_if;
 
 /// Starts the thread of worker `index`, which sends to `ready` once it accepts connections.
 pub(super) fn start(
@@ -47,12 +49,14 @@ async fn run(
     listeners: Vec<WorkerListener>,
     ready: mpsc::Sender<()>,
 ) {
-    let counters = edge.telemetry.worker();
+    let counters = edge.telemetry.worker(index);
     let mut snapshots = edge.snapshots.subscribe();
     let mut stopping = edge.stopping.subscribe();
+    let mut fetches = edge.fetches.worker();
     let snapshot = snapshots.borrow_and_update().clone();
     let memory_freed = Rc::<Notify>::default();
-    let mut scene = WorkerHandlers::new(&edge, &counters, &memory_freed, snapshot, None);
+    let own = (index, &counters, &memory_freed);
+    let mut scene = WorkerHandlers::new(&edge, own, snapshot, None);
     let context = WorkerContext {
         clock: edge.clock.clone(),
         counters: counters.clone(),
@@ -60,6 +64,7 @@ async fn run(
         index,
         give_memory_back: memory::give_back,
         memory_freed: memory_freed.clone(),
+        sampler: edge.observed.worker(counters.clone()),
     };
     let worker = Worker::new(context, scene.serving());
     for (listener, setup) in listeners {
@@ -76,10 +81,12 @@ async fn run(
                 }
                 let snapshot = snapshots.borrow_and_update().clone();
                 let before = Some(&scene);
-                scene = WorkerHandlers::new(&edge, &counters, &memory_freed, snapshot, before);
+                let own = (index, &counters, &memory_freed);
+                scene = WorkerHandlers::new(&edge, own, snapshot, before);
                 worker.serve(scene.serving());
                 scene.snapshot.taken_up.note();
             }
+            Some(fetch) = fetches.recv() => fetching::begin(fetch, scene.handlers.clone()),
             _ = stopping.wait_for(|stop| *stop) => break,
         }
     }
@@ -108,18 +115,21 @@ impl Drop for Drained {
 /// A worker's handlers, built from one snapshot.
 struct WorkerHandlers {
     snapshot: Arc<Snapshot>,
+    handlers: Rc<Handlers>,
     handler: Rc<dyn Handler>,
+    counted: Rc<WorkerRoutes>,
     upstreams: Rc<Upstreams>,
     log: Option<Rc<AccessLog>>,
     caches: Rc<cache::Worker>,
+    what_if: Rc<what_if::Worker>,
     request_ids: Option<Random>,
+    traces: Option<Random>,
 }
 
 impl WorkerHandlers {
     fn new(
         edge: &Arc<Edge>,
-        counters: &Arc<Counters>,
-        memory_freed: &Rc<Notify>,
+        (worker, counters, memory_freed): (usize, &Arc<Counters>, &Rc<Notify>),
         snapshot: Arc<Snapshot>,
         before: Option<&WorkerHandlers>,
     ) -> WorkerHandlers {
@@ -130,9 +140,17 @@ impl WorkerHandlers {
             Some(before) => before.caches.clone(),
             None => cache::Worker::new(edge.clock.clone(), edge.random.clone(), counters.clone()),
         };
+        let what_if = match before {
+            Some(before) => before.what_if.clone(),
+            None => Rc::new(edge.what_if.worker()),
+        };
         let request_ids = snapshot.plan.request_id;
         let request_ids = request_ids.then(|| Random::seeded(edge.random.next_u64()));
-        let handlers = Handlers {
+        let count = snapshot.route_keys.len();
+        let counted = Rc::new(WorkerRoutes::new(count));
+        let traces = snapshot.plan.trace;
+        let traces = traces.then(|| Random::seeded(edge.random.next_u64()));
+        let handlers = Rc::new(Handlers {
             request_ids: request_ids.clone(),
             edge: edge.clone(),
             counters: counters.clone(),
@@ -140,22 +158,25 @@ impl WorkerHandlers {
             upstreams: upstreams.clone(),
             log: log.clone(),
             caches: caches.clone(),
-        };
-        let count = snapshot
-            .plan
-            .sites
-            .iter()
-            .map(|site| site.routes.len())
-            .sum();
-        let build = move |index| handlers.build(index);
-        let routes = Rc::new(Routes::new(snapshot.router.clone(), count, build));
+            worker,
+            counted: counted.clone(),
+            what_if: what_if.clone(),
+        });
+        let own = handlers.clone();
+        let build = move |index| own.build(index);
+        let router = snapshot.router.clone();
+        let routes = Rc::new(Routes::new(router, count, build, counted.clone()));
         WorkerHandlers {
             snapshot,
+            handlers,
             handler: edge.obtained.answering(routes),
+            counted,
             upstreams,
             log,
             caches,
+            what_if,
             request_ids,
+            traces,
         }
     }
 
@@ -163,10 +184,12 @@ impl WorkerHandlers {
         let listeners = &self.snapshot.plan.listeners;
         Serving {
             handler: self.handler.clone(),
+            routes: self.counted.clone(),
             options: self.snapshot.plan.limits.clone(),
             log: self.log.clone(),
             trust: self.snapshot.plan.trust.clone(),
             request_ids: self.request_ids.clone(),
+            traces: self.traces.clone(),
             tls: self.snapshot.encryption.servers.clone(),
             protocols: listeners
                 .iter()

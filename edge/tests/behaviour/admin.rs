@@ -98,7 +98,7 @@ fn durations_of_requests_are_counted_in_their_buckets() {
     eventually("the request is counted", || {
         counted("count{worker=\"0\"}", 1)
     });
-    assert!(counted("bucket{worker=\"0\",le=\"0.1\"}", 0));
+    assert!(counted("bucket{worker=\"0\",le=\"0.065536\"}", 0));
     assert!(counted("bucket{worker=\"0\",le=\"+Inf\"}", 1));
     let p50_us = edge.status()["request_duration"]["p50_us"].as_u64();
     assert!(p50_us > Some(100_000), "{p50_us:?}");
@@ -110,7 +110,7 @@ fn durations_of_requests_are_counted_in_their_buckets() {
         edge.get("/slow", &[]);
     }
     eventually("the hits are counted", || counted("count{worker=\"0\"}", 3));
-    assert!(counted("bucket{worker=\"0\",le=\"0.1\"}", 2));
+    assert!(counted("bucket{worker=\"0\",le=\"0.065536\"}", 2));
     let shown = String::from_utf8(edge.command(&["status"]).stdout).expect("UTF-8");
     assert!(shown.contains("\nlatency     p50 "), "{shown}");
 }

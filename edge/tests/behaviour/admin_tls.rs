@@ -386,11 +386,14 @@ fn check_describes_the_tls_of_the_admin_address() {
     let tls = format!("{}, min_version = \"1.3\"", bed.files.keys());
     let ca = bed.path("ca.pem");
     let tls = format!("{tls}, client_ca = {ca:?}");
-    fs::write(bed.path("sluice.toml"), config("0.0.0.0:0", &tls)).expect("written");
+    fs::write(bed.path("token"), "0123456789abcdef").expect("written");
+    let token = "[admin]\ntoken = { file = \"token\" }\n";
+    let text = config("0.0.0.0:0", &tls).replacen("[admin]\n", token, 1);
+    fs::write(bed.path("sluice.toml"), text).expect("written");
     let output = bed.run(&["check"], &[]);
     let shown = String::from_utf8_lossy(&output.stdout);
     let line = format!(
-        "admin on https://0.0.0.0:0, TLS 1.3 only, certificate {}, clients must have a certificate of {}",
+        "admin on https://0.0.0.0:0, TLS 1.3 only, certificate {}, clients must have a certificate of {}, with a token; operators: operator",
         bed.files.certificate.display(),
         ca.display()
     );

@@ -22,10 +22,12 @@ mod reply;
 mod stream;
 
 use std::io::{self, ErrorKind, Read, Write};
-use std::net::{IpAddr, Shutdown, SocketAddr, TcpStream};
+use std::net::{IpAddr, Ipv4Addr, Shutdown, SocketAddr, TcpStream};
+use std::os::fd::OwnedFd;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
-use socket2::{Domain, Socket, Type};
+use socket2::{Domain, SockAddr, Socket, Type};
 
 pub use errors::{Closing, ReadError};
 pub use options::{ClientOptions, Protocol, TIMEOUT};
@@ -117,6 +119,24 @@ impl Client {
             unread: Vec::new(),
             began: Instant::now(),
             version,
+        })
+    }
+
+    /// Connects to a Unix socket. The connection speaks HTTP/1.1 without TLS, and only the timeout of the options counts.
+    pub fn connect_unix(path: &Path, options: &ClientOptions) -> io::Result<Client> {
+        pauses::point();
+        let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
+        socket.connect(&SockAddr::unix(path)?)?;
+        // All calls that the client makes on its socket are calls on any stream socket.
+        let stream = TcpStream::from(OwnedFd::from(socket));
+        stream.set_read_timeout(Some(options.timeout))?;
+        stream.set_write_timeout(Some(options.timeout))?;
+        Ok(Client {
+            stream: Stream::new(stream, None)?,
+            address: (Ipv4Addr::LOCALHOST, 0).into(),
+            unread: Vec::new(),
+            began: Instant::now(),
+            version: Version::Http1,
         })
     }
 

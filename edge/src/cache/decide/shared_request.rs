@@ -120,6 +120,8 @@ pub(in crate::cache) fn shared_request(
     let mut head = RequestHead::new();
     target(launcher.request, &launcher.rules.key, &mut head.target);
     head.authority.push_str(&launcher.request.authority);
+    // Headers of this hop, which neither key nor response depend on.
+    head.trace.clone_from(&launcher.request.trace);
     let (carries, complete) = fields(launcher, &mut head.fields);
     let sent = head.fields.clone();
     if let Some(stored) = stored {

@@ -229,6 +229,7 @@ fn head(
         received_ms: exchanged.response_ms,
         initial_age_ms: verdict.initial_age_ms,
         fresh_until_ms: exchanged.response_ms.saturating_add_signed(fresh_ms),
+        lifetime_source: verdict.source,
         stale_while_revalidate_ms: ms(verdict.swr_s),
         stale_if_error_ms: ms(verdict.sie_s),
         strict: verdict.strict || verdict.no_cache,

@@ -6,16 +6,18 @@ pub(in crate::cache) mod respond;
 use std::rc::Rc;
 use std::sync::Arc;
 
+use self::respond::ResponseInput;
 use crate::cache::context::Context;
 use crate::cache::decide::admission::Admitted;
 use crate::cache::decide::want::{self, WantedOf};
 use crate::cache::lookup::Found;
 use crate::cache::miss::demand::Demand;
 use crate::cache::miss::ride::Ride;
+use crate::cache::references;
 use crate::fill::{self, ReadAhead};
-use crate::handler::{Body, Choice, Receipt, Request, Response};
-use crate::http::Method;
+use crate::handler::{Body, Choice, Head as RequestHead, Receipt, Request, Response};
 use crate::http::wanted::Wanted;
+use crate::http::{CacheStatus, Method};
 use crate::store::{Object, TableKey};
 
 /// Makes the response from a stored object whose wanted bytes are all in memory, `None` if some are
@@ -39,6 +41,7 @@ pub(in crate::cache) fn hit(
         Choice::Identity => {}
         Choice::Varying(fields) => answering.varying = Some(fields),
         Choice::Coded(encoded) => {
+            references::hit(context, found, None, now_ms);
             return Some(respond::coded(&answering, &request.head, &encoded));
         }
     }
@@ -46,14 +49,32 @@ pub(in crate::cache) fn hit(
         && !admitted.less
         && let Some(response) = respond::small(&answering, object)
     {
+        references::hit(context, found, None, now_ms);
         return Some(response);
     }
     let length = object.content_length(head);
     let wanted = answering.judged(want::judge(&request.head, head, length), &request.head);
-    if let Some(response) = respond::bare(&answering, object, &wanted) {
+    let first = wanted.first();
+    let response = from_memory(context, request, found, &answering, wanted)?;
+    references::hit(context, found, first, now_ms);
+    Some(response)
+}
+
+/// Makes the response with the wanted bytes, `None` if some of them are not in memory.
+fn from_memory(
+    context: &Rc<Context>,
+    request: &mut Request,
+    found: &Found,
+    answering: &ResponseInput<'_>,
+    wanted: Wanted,
+) -> Option<Response> {
+    let Found {
+        object, table_key, ..
+    } = found;
+    if let Some(response) = respond::bare(answering, object, &wanted) {
         return Some(response);
     }
-    if let Some(mut response) = respond::piece(&answering, object, &wanted) {
+    if let Some(mut response) = respond::piece(answering, object, &wanted) {
         response.receipt = receipt(context, request);
         touch_piece(context, object, *table_key, &wanted);
         return Some(response);
@@ -63,7 +84,7 @@ pub(in crate::cache) fn hit(
     }
     let ride = match object.is_sparse() {
         false => {
-            let mut response = respond::content(&answering, Ride::complete(object), wanted);
+            let mut response = respond::content(answering, Ride::complete(object), wanted);
             response.receipt = receipt(context, request);
             return Some(response);
         }
@@ -85,7 +106,35 @@ pub(in crate::cache) fn hit(
             ride
         }
     };
-    Some(respond::content(&answering, ride, wanted))
+    Some(respond::content(answering, ride, wanted))
+}
+
+/// The response that would be made from a stored object, without its content.
+pub(in crate::cache) struct Previewed {
+    pub(in crate::cache) response: Response,
+    pub(in crate::cache) status: CacheStatus,
+    /// Whether all wanted bytes are stored, in memory or on a volume.
+    pub(in crate::cache) is_stored: bool,
+}
+
+/// Makes the head of the response to a request from a stored object. Forms of the content in other
+/// codings are left out of account.
+pub(in crate::cache) fn preview(
+    context: &Context,
+    request: &RequestHead,
+    found: &Found,
+    now_ms: u64,
+) -> Previewed {
+    let (object, head) = (&found.object, &*found.head);
+    let status = found.freshness.status(head, now_ms);
+    let answering = respond::answering(context, head, status, now_ms);
+    let wanted = want::judge(request, head, object.content_length(head));
+    let bare = respond::bare(&answering, object, &wanted);
+    Previewed {
+        is_stored: bare.is_some() || wanted.is_stored_in(object),
+        response: bare.unwrap_or_else(|| respond::unread(&answering, object, wanted)),
+        status,
+    }
 }
 
 /// Marks the block of a range within one page as used.

@@ -180,6 +180,33 @@ impl Ranged for StoredBody {
     }
 }
 
+/// Makes the response with content, for a preview that never reads it.
+pub(in crate::cache) fn unread(
+    answering: &ResponseInput<'_>,
+    object: &Object,
+    wanted: Wanted,
+) -> Response {
+    let representation = answering.of(object);
+    representation.respond(wanted, Unread, || answering.boundary())
+}
+
+/// The body of a response that is only previewed.
+struct Unread;
+
+impl BodyStream for Unread {
+    fn poll_frame(&mut self, _: &mut task::Context<'_>) -> Poll<Option<Result<Frame, Fault>>> {
+        Poll::Ready(None)
+    }
+
+    fn length(&self) -> Option<u64> {
+        None
+    }
+}
+
+impl Ranged for Unread {
+    fn limit(&mut self, _: Range<u64>) {}
+}
+
 /// The response to `only-if-cached` requests where nothing usable is stored (RFC 9111 5.2.1.7).
 pub(in crate::cache) fn not_cached() -> Response {
     let mut response = Response::new(504);

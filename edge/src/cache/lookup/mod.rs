@@ -33,10 +33,12 @@ pub(in crate::cache) enum Lookup {
     Missing {
         /// Whether a volume has a head for the key.
         on_disk: bool,
+        /// The reason for a fetch, as Cache-Status reports it.
+        fwd: Fwd,
     },
-    /// The stored response must be validated first, and the caller passed no spare object to
-    /// register for that.
-    Stale,
+    /// The stored response must be validated first, for this reason, and the caller passed no spare
+    /// object to register for that.
+    Stale(Fwd),
     /// The request is forwarded to the origin separately, with this Cache-Status.
     Pass(CacheStatus),
 }
@@ -150,6 +152,7 @@ enum InTable {
 
 /// Looks a request up. If there is nothing usable, a `spare` object is registered for a flight in
 /// the same critical section.
+#[inline]
 pub(in crate::cache) fn look_up(
     context: &Context,
     request: &Request,
@@ -157,6 +160,54 @@ pub(in crate::cache) fn look_up(
     key: KeyHash,
     now_ms: u64,
     spare: Option<Arc<Object>>,
+) -> Lookup {
+    let find = |locked: &mut Locked<'_>, variant| locked.find(variant);
+    look_up_by(context, request, admitted, key, now_ms, spare, find)
+}
+
+/// A lookup that registers nothing and counts as no use, and what it saw.
+pub(in crate::cache) struct Peeked {
+    pub(in crate::cache) looked: Lookup,
+    /// The variant that the request selects.
+    pub(in crate::cache) variant: u128,
+    /// The names in the Vary of the resource's responses.
+    pub(in crate::cache) vary: Option<VaryNames>,
+    /// The object that the table has for the request, usable or not.
+    pub(in crate::cache) object: Option<Arc<Object>>,
+}
+
+/// Looks a request up without any effect on later requests.
+pub(in crate::cache) fn peek(
+    context: &Context,
+    request: &Request,
+    admitted: &Admitted,
+    key: KeyHash,
+    now_ms: u64,
+) -> Peeked {
+    let (mut seen, mut vary, mut object) = (0, None, None);
+    let find = |locked: &mut Locked<'_>, variant| {
+        (seen, vary) = (variant, locked.vary().cloned());
+        object = locked.peek(variant);
+        object.clone()
+    };
+    let looked = look_up_by(context, request, admitted, key, now_ms, None, find);
+    Peeked {
+        looked,
+        variant: seen,
+        vary,
+        object,
+    }
+}
+
+#[inline]
+fn look_up_by(
+    context: &Context,
+    request: &Request,
+    admitted: &Admitted,
+    key: KeyHash,
+    now_ms: u64,
+    spare: Option<Arc<Object>>,
+    find: impl FnOnce(&mut Locked<'_>, u128) -> Option<Arc<Object>>,
 ) -> Lookup {
     let store = &context.store;
     let mut looked = store.enter(key.0, |locked| {
@@ -172,7 +223,7 @@ pub(in crate::cache) fn look_up(
             primary: key.0,
             variant,
         };
-        let found = match locked.find(variant) {
+        let found = match find(locked, variant) {
             None if locked.vary().is_none() || locked.variants() == 0 => {
                 InTable::Nothing(Fwd::UriMiss)
             }
@@ -202,13 +253,16 @@ pub(in crate::cache) fn look_up(
                 let spare = spare.filter(|spare| !spare.is_recall());
                 revalidation(locked, &object, head, table_key, fwd, spare)
             }
-            (InTable::Nothing(_), None) => Lookup::Missing { on_disk: false },
+            (InTable::Nothing(fwd), None) => Lookup::Missing {
+                on_disk: false,
+                fwd,
+            },
             (InTable::Nothing(fwd), Some(spare)) => {
                 register(context, locked, spare, table_key, fwd)
             }
         }
     });
-    if let Lookup::Missing { on_disk } = &mut looked {
+    if let Lookup::Missing { on_disk, .. } = &mut looked {
         *on_disk = store.is_on_disk(key.0);
     }
     looked
@@ -314,6 +368,19 @@ fn register(
     Lookup::New(joined(locked, spare, table_key, fwd))
 }
 
+/// Whether a request without a usable response is passed to the origin rather than fetched for all.
+pub(in crate::cache) fn must_be_passed(
+    context: &Context,
+    request: &Request,
+    admitted: &Admitted,
+) -> Option<CacheStatus> {
+    // The response to a request with credentials can hardly be shared, and this client could not have
+    // it either.
+    let is_private =
+        admitted.authorized && !shared_request::may_take(&request.head.fields, &context.rules);
+    is_private.then(|| CacheStatus::fwd(Fwd::Bypass).because(Reason::Authorization))
+}
+
 /// Registers a new object for a flight, unless another request has just done so.
 pub(in crate::cache) fn look_up_to_fetch(
     context: &Context,
@@ -321,10 +388,8 @@ pub(in crate::cache) fn look_up_to_fetch(
     admitted: &Admitted,
     key: KeyHash,
 ) -> Lookup {
-    if admitted.authorized && !shared_request::may_take(&request.head.fields, &context.rules) {
-        // The response to a request with credentials can hardly be shared, and this client could
-        // not have it either.
-        return Lookup::Pass(CacheStatus::fwd(Fwd::Bypass).because(Reason::Authorization));
+    if let Some(status) = must_be_passed(context, request, admitted) {
+        return Lookup::Pass(status);
     }
     // Creating an object may evict others, which locks shards, so the object is created before the
     // lookup locks its shard.
@@ -340,7 +405,10 @@ pub(in crate::cache) fn look_up_to_fetch(
             context.worker.clock.unix_ms(),
             Some(spare),
         ),
-        None => Lookup::Missing { on_disk: false },
+        None => Lookup::Missing {
+            on_disk: false,
+            fwd: Fwd::Miss,
+        },
     }
 }
 
@@ -357,7 +425,7 @@ fn revalidation(
         return Lookup::InFlight(joined(locked, running, table_key, fwd));
     }
     let Some(spare) = spare else {
-        return Lookup::Stale;
+        return Lookup::Stale(fwd);
     };
     object.revalidate_with(head, &spare);
     Lookup::New(joined(locked, spare, table_key, fwd))

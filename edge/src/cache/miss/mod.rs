@@ -20,7 +20,8 @@ use crate::cache::decide::admission::Admitted;
 use crate::cache::decide::want::{self, WantedOf};
 use crate::cache::fetch::leader_result::LeaderResult;
 use crate::cache::hit::{coded, respond};
-use crate::cache::lookup::{self, Freshness, Known, Lookup};
+use crate::cache::lookup::{self, Found, Freshness, Known, Lookup, Target};
+use crate::cache::references::{self, Used};
 use crate::cache::{decide, pass};
 use crate::fill::ReadAhead;
 use crate::handler::{Answer, Choice, Fault, Pending, Request, Response, UpstreamTimings};
@@ -78,28 +79,25 @@ async fn miss(
     let (mut left, mut recalls): (Option<LeaderResult>, _) = (None, true);
     let (mut fwd, mut broken) = (Fwd::Miss, false);
     for _ in 0..LOOKUPS_MAX {
-        if recalls && let Lookup::Recalled(_) | Lookup::Missing { on_disk: true } = looked {
+        if recalls && let Lookup::Recalled(_) | Lookup::Missing { on_disk: true, .. } = looked {
             looked = recall::recalled(context, &request, &admitted, key, looked).await;
         }
         if admitted.only_if_cached && !is_stored(&request, &looked) {
             return Ok(respond::not_cached());
         }
-        if let Lookup::Missing { .. } | Lookup::Stale = looked {
+        if let Lookup::Missing { .. } | Lookup::Stale(_) = looked {
             looked = lookup::look_up_to_fetch(context, &request, &admitted, key);
         }
         let (target, why) = match looked {
             Lookup::Pass(status) => return passed(context, request, status, failed).await,
-            Lookup::Missing { .. } | Lookup::Stale => {
+            Lookup::Missing { .. } | Lookup::Stale(_) => {
                 return passed(context, request, no_room(), failed).await;
             }
             Lookup::Recalled(object) => {
                 looked = recall::look_up_again(context, &request, &admitted, key, &object).await;
                 continue;
             }
-            Lookup::Stored(found) => (
-                (found.object, found.table_key, None),
-                RideReason::Stored(found.freshness),
-            ),
+            Lookup::Stored(found) => stored(context, &request, found),
             Lookup::InFlight(joined) => joined.into_parts(RideReason::InFlight),
             Lookup::New(joined) => joined.into_parts(RideReason::New),
         };
@@ -134,6 +132,13 @@ async fn miss(
         };
     }
     passed(context, request, parted(fwd), failed).await
+}
+
+/// Splits a stored response of which some wanted bytes may be missing into the object to ride and the reason.
+fn stored(context: &Context, request: &Request, found: Found) -> (Target, RideReason) {
+    references::partial(context, &request.head, &found);
+    let reason = RideReason::Stored(found.freshness);
+    ((found.object, found.table_key, None), reason)
 }
 
 /// Completes the result of a ride with the data of this request's earlier fetch, if there was one.
@@ -228,6 +233,7 @@ pub(in crate::cache) async fn ride(
     let table_key = demand.leader.table_key;
     let choice = coded::choose(context, request, admitted, (object, &head), table_key);
     let mut wanted = want::judge(request, &head, object.content_length(&head));
+    why.note_fetch(context, Used::new(object, &head, table_key), &wanted);
     match choice {
         Choice::Identity => {}
         Choice::Varying(_) => wanted = for_several_codings(wanted, &request.fields),

@@ -10,6 +10,7 @@ use crate::cache::context::Context;
 use crate::cache::decide::admission::Admitted;
 use crate::cache::lookup::{self, Freshness, Lookup, keys};
 use crate::handler::Request;
+use crate::http::Fwd;
 use crate::http::key::KeyHash;
 use crate::store::{Object, Phase};
 
@@ -29,10 +30,12 @@ pub(in crate::cache) async fn recalled(
     for _ in 0..RECALLS_MAX {
         let object = match looked {
             Lookup::Recalled(object) => object,
-            Lookup::Missing { on_disk: true } => match recall(context, request, admitted, key) {
-                Lookup::Recalled(object) => object,
-                other => return other,
-            },
+            Lookup::Missing { on_disk: true, .. } => {
+                match recall(context, request, admitted, key) {
+                    Lookup::Recalled(object) => object,
+                    other => return other,
+                }
+            }
             other => return other,
         };
         looked = look_up_again(context, request, admitted, key, &object).await;
@@ -75,7 +78,10 @@ pub(in crate::cache) async fn look_up_again(
 /// already. Returns `Missing` if the read can't begin.
 fn recall(context: &Rc<Context>, request: &Request, admitted: &Admitted, key: KeyHash) -> Lookup {
     let store = &context.store;
-    let missing = Lookup::Missing { on_disk: false };
+    let missing = Lookup::Missing {
+        on_disk: false,
+        fwd: Fwd::Miss,
+    };
     let Some(spare) = store.create(keys::key_text(&context.rules.key, request).text()) else {
         return missing;
     };

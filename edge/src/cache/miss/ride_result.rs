@@ -14,9 +14,10 @@ use crate::cache::decide::want::{self, WantedOf};
 use crate::cache::fetch::leader_result::LeaderResult;
 use crate::cache::lookup::{Found, Freshness};
 use crate::cache::pass::forwarded::forwarded;
+use crate::cache::references::{self, Used};
 use crate::cache::resource_history;
 use crate::handler::{Fault, Request, Response};
-use crate::http::wanted::has_condition_or_range;
+use crate::http::wanted::{Wanted, has_condition_or_range};
 use crate::http::{CacheStatus, Fwd};
 use crate::reason::Reason;
 use crate::store::{Failure, Locked, Object, Phase, Revalidated, TableKey};
@@ -33,6 +34,15 @@ pub(in crate::cache) enum RideReason {
 }
 
 impl RideReason {
+    /// Reports the request to the simulation of other cache sizes, unless its response was stored.
+    pub(super) fn note_fetch(self, context: &Context, used: Used<'_>, wanted: &Wanted) {
+        match self {
+            RideReason::Stored(_) => {}
+            RideReason::InFlight(_) => references::fetched(context, used, wanted, true),
+            RideReason::New(_) => references::fetched(context, used, wanted, false),
+        }
+    }
+
     /// The reason for a fetch, as Cache-Status reports it.
     pub(in crate::cache) fn fwd(self) -> Fwd {
         match self {

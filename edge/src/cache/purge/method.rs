@@ -20,9 +20,7 @@ const NOT_LOGGED: &str =
 
 /// Answers a PURGE. Only addresses that are configured for it may purge.
 pub(in crate::cache) fn answer(context: &Context, request: &Request) -> Answer {
-    let address = request.peer.client;
-    let rules = &context.rules;
-    let (response, enforced) = match rules.purge_from.iter().any(|n| n.contains(address)) {
+    let (response, enforced) = match is_permitted(context, request) {
         true => purge_own(context, &request.head, request.peer.scheme),
         false => (refused(Reason::PurgeNotAllowed), Enforced::default()),
     };
@@ -40,8 +38,14 @@ pub(in crate::cache) fn answer(context: &Context, request: &Request) -> Answer {
     })
 }
 
+/// Whether the client of a PURGE may purge.
+pub(in crate::cache) fn is_permitted(context: &Context, request: &Request) -> bool {
+    let mut networks = context.rules.purge_from.iter();
+    networks.any(|network| network.contains(request.peer.client))
+}
+
 /// The response to a PURGE that is refused. The access log shows the reason.
-fn refused(reason: Reason) -> Response {
+pub(in crate::cache) fn refused(reason: Reason) -> Response {
     let status = Fault::from(reason).status();
     let mut response = Response::text(status, format!("{reason}\n"));
     response.fault = Some(reason);
@@ -73,6 +77,9 @@ fn purge_own(context: &Context, head: &Head, scheme: Scheme) -> (Response, Enfor
             };
             let mut response = Response::text(200, answer.to_json());
             response.fields.set("content-type", "application/json");
+            // Without the query, which may contain secrets.
+            let url = format!("{}://{host}{path}", scheme.as_str());
+            tracing::info!(target: "sluice::event::purge::purged", %url, soft, "a client purged a URL");
             (response, enforced)
         }
         Err(refusal) => nothing(refusal.status(), format!("{refusal}\n")),

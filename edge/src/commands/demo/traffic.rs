@@ -122,7 +122,7 @@ fn send(connection: &mut Client, request: &Request) -> bool {
 
 /// Returns a request of the mix.
 fn request(random: &Random, weights: &[f64]) -> Request {
-    let mut draw = random.below(100);
+    let mut draw = random.next_u64() % 100;
     let kind = MIX
         .iter()
         .find(|(share, ..)| match draw.checked_sub(*share) {
@@ -135,7 +135,7 @@ fn request(random: &Random, weights: &[f64]) -> Request {
     let (_, host, folder, names, end) = kind.copied().unwrap_or(MIX[0]);
     let name = pick(random, weights, names);
     let range = (folder == "video").then(|| {
-        let first = random.below(MEDIA_BYTES / PART_BYTES) * PART_BYTES;
+        let first = random.next_u64() % (MEDIA_BYTES / PART_BYTES) * PART_BYTES;
         format!("bytes={first}-{}", first + PART_BYTES - 1)
     });
     Request {
@@ -159,7 +159,7 @@ fn popularity(names: usize) -> Vec<f64> {
 fn pick(random: &Random, weights: &[f64], names: usize) -> usize {
     let used = &weights[..names.min(weights.len())];
     let total = used.last().copied().unwrap_or_default();
-    let at = random.below(1 << 32) as f64 / (1u64 << 32) as f64 * total;
+    let at = (random.next_u64() >> 32) as f64 / (1u64 << 32) as f64 * total;
     used.partition_point(|sum| *sum <= at)
 }
 

@@ -101,7 +101,8 @@ fn meaning(cell: Cell, ascii: bool) -> (&'static str, &'static str, &'static str
     (if ascii { plain } else { sign }, colour, name)
 }
 
-fn describe(page: &mut Page<'_>, object: &ObjectState) {
+/// Describes one object.
+pub fn describe(page: &mut Page<'_>, object: &ObjectState) {
     let state = state(page, object);
     page.entry("state", &state);
     if object.status != 0 {
@@ -165,7 +166,11 @@ fn describe_head(page: &mut Page<'_>, object: &ObjectState) {
     let age = object
         .age_s
         .map_or(String::new(), |age| format!("age {}, ", seconds(age)));
-    page.entry("freshness", &format!("{age}{fresh}"));
+    let rule = object.freshness.as_ref().filter(|its| its.rule != "none");
+    let rule = rule.map_or_else(String::new, |its| {
+        format!(", by {}", page.escaped(&its.detail))
+    });
+    page.entry("freshness", &format!("{age}{fresh}{rule}"));
     let tag = |tag: &String| match tag.strip_prefix("W/") {
         Some(rest) => format!("ETag {} (weak)", page.escaped(rest)),
         None => format!("ETag {}", page.escaped(tag)),
@@ -287,7 +292,9 @@ fn flight(flight: &FlightState, unit: RateUnit) -> [String; 6] {
     let note = match (flight.head, flight.idle_ms) {
         (false, _) => "no head yet".to_owned(),
         (true, idle @ QUIET_MS..) => format!("quiet for {}", time(idle)),
-        (true, _) => String::new(),
+        (true, _) => flight
+            .left_ms
+            .map_or_else(String::new, |left| format!("{} left", time(left))),
     };
     let unknown = || "-".to_owned();
     [

@@ -8,10 +8,11 @@
 
 use std::ops::Range;
 
+use super::Style;
 use super::show::show;
-use super::{Style, is_utf8};
+use super::terminal::is_utf8;
 use crate::admin::{
-    DecisionState, FlightState, ObjectPhase, ObjectState, OnVolume, Span, UrlState,
+    DecisionState, FlightState, FreshnessState, ObjectPhase, ObjectState, OnVolume, Span, UrlState,
 };
 use crate::reason::Reason;
 
@@ -64,6 +65,7 @@ fn sparse() -> ObjectState {
                 next: 5_500_000,
                 last: Some(6 * MIB - 1),
                 rate: Some(MIB),
+                left_ms: None,
                 age_ms: 260,
                 idle_ms: 3,
                 head: true,
@@ -81,6 +83,7 @@ fn sparse() -> ObjectState {
                 next: 9 * MIB + 10,
                 last: Some(10 * MIB - 1),
                 rate: Some(5),
+                left_ms: None,
                 age_ms: 65_000,
                 idle_ms: 61_500,
                 head: true,
@@ -328,6 +331,7 @@ fn hostile_answers_do_no_harm() {
         next: 0,
         last: Some(0),
         rate: Some(u64::MAX),
+        left_ms: Some(u64::MAX),
         age_ms: u64::MAX,
         idle_ms: u64::MAX,
         head: true,
@@ -337,8 +341,17 @@ fn hostile_answers_do_no_harm() {
         last: Some(0),
     };
     let hostile = ObjectState {
+        key: bad.clone(),
         state: ObjectPhase::Open,
         why: Some(bad.clone()),
+        freshness: Some(FreshnessState {
+            rule: bad.clone(),
+            detail: bad.clone(),
+            lifetime_s: i64::MIN,
+            stale_while_revalidate_s: u64::MAX,
+            stale_if_error_s: u64::MAX,
+        }),
+        headers: vec![(bad.clone(), bad.clone())],
         vary: vec![bad.clone()],
         variant: bad.clone(),
         status: 1,

@@ -119,7 +119,7 @@ mod tests {
 
     #[test]
     fn servers_are_a_table() {
-        let times = json!({ "p50_us": 180, "p90_us": 900, "p99_us": 2_300 });
+        let times = json!({ "p50_us": 180, "p95_us": 900, "p99_us": 2_300 });
         let upstreams = json!({
             "origin": {
                 "servers": [

@@ -17,6 +17,7 @@ use std::fmt::{Debug, Write};
 
 use super::plan::{Plan, Proxied, RouteHandler, RoutePlan, SitePlan, segment_of};
 use super::value::{show_count, show_size, show_time};
+use crate::admin::Role;
 use crate::fill::ReadAhead;
 use crate::store::disk_tier::{self, Admit, PlacementKind};
 use crate::{balance, cache, fill, spool, upstream, volume};
@@ -41,6 +42,9 @@ pub fn describe(plan: &Plan) -> String {
     }
     if plan.request_id {
         line("requests have ids in X-Request-ID".to_owned());
+    }
+    if plan.trace {
+        line("requests have traces in traceparent".to_owned());
     }
     if let Some(text) = tls::describe(plan) {
         line(text);
@@ -97,17 +101,53 @@ fn buffers(options: &spool::Options) -> String {
 }
 
 fn admin(plan: &Plan) -> String {
-    let Some(address) = plan.admin else {
+    let Some(address) = &plan.admin else {
         return "no admin address".to_owned();
     };
     let mut text = match &plan.admin_tls {
+        None if address.ip().is_none() => format!("admin on {address}"),
         None => format!("admin on http://{address}"),
         Some(tls) => format!("admin on https://{address}{}", tls::listener(tls)),
     };
     if !plan.admin_hosts.is_empty() {
         text += &format!(", also as {}", plan.admin_hosts.join(", "));
     }
+    if plan.admin_tokens.are_required {
+        text += ", with a token";
+        let named = |role: Role| {
+            let names = plan.admin_tokens.iter().filter(|token| token.role == role);
+            names
+                .map(|token| &*token.name)
+                .collect::<Vec<_>>()
+                .join(", ")
+        };
+        for (role, what) in [(Role::Operator, "operators"), (Role::Reader, "readers")] {
+            let names = named(role);
+            if !names.is_empty() {
+                text += &format!("; {what}: {names}");
+            }
+        }
+    }
+    if let Some(path) = &plan.admin_events {
+        text += &format!(", events to {}", path.display());
+    }
     text
+}
+
+/// Returns lines about the edits of a route's requests and responses.
+pub fn describe_edits(route: &RoutePlan) -> Vec<String> {
+    let edits = route.edit.iter();
+    edits.flat_map(|edit| edit::describe(edit)).collect()
+}
+
+/// Returns lines about the caching rules of a route that differ from the defaults.
+pub fn describe_rules(rules: &cache::Rules) -> Vec<String> {
+    rules::rules(rules)
+}
+
+/// Returns a description of how missing bytes are fetched.
+pub fn describe_fill(options: &fill::Options) -> String {
+    fill(options)
 }
 
 /// Returns lines about a route, in the order in which its handlers process a request.

@@ -13,6 +13,7 @@ mod server;
 mod sticky;
 mod tables;
 mod tls;
+mod tokens;
 mod words;
 
 use std::ops::Range;
@@ -36,6 +37,7 @@ pub use server::{HttpVersion, ServerFile, TcpFile};
 pub use sticky::StickyFile;
 pub use tables::*;
 pub use tls::*;
+pub use tokens::TokensFile;
 pub use words::*;
 
 /// Passes the keys of the caching rules, which `[cache.NAME]` and `[[site.route]]` share, to the
@@ -151,6 +153,7 @@ pub struct ServerSection {
     pub client_ip_header: Key<Word<ClientHeader>>,
     pub resolver: Option<Names>,
     pub request_id: Option<bool>,
+    pub trace: Option<bool>,
 }
 
 /// The section `[buffers]`.
@@ -222,7 +225,11 @@ pub struct AdminFile {
     pub purge_from: Option<Names>,
     pub price_per_gb: Key<f64>,
     pub price_currency: Key<String>,
+    pub events: Key<OrFalse<String>>,
     pub tls: Key<OrFalse<Table<AdminTlsFile>>>,
+    pub token: Key<OrFalse<Table<TokensFile>>>,
+    pub operators: Key<OrFalse<Table<TokensFile>>>,
+    pub readers: Key<OrFalse<Table<TokensFile>>>,
 }
 
 /// The section `[log]`.

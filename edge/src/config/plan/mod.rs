@@ -1,21 +1,23 @@
 //! The plan: a complete, checked configuration, ready to run.
 
 mod listener;
+mod names;
 mod privileges;
 mod site;
 mod volume;
 
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use crate::admin::Price;
 use crate::config::value::Level;
 use crate::downstream::Trust;
 use crate::http::Network;
+use crate::sys::ListenAddress;
 use crate::telemetry::AccessOptions;
 use crate::telemetry::messages::MessageTarget;
-use crate::{acme, cache, downstream, spool, tls, upstream};
+use crate::{acme, admin, cache, downstream, spool, tls, upstream};
 
 pub use listener::ListenerPlan;
 pub use privileges::{Privileges, User};
@@ -43,18 +45,26 @@ pub struct Plan {
     pub trust: Trust,
     /// Whether requests have ids.
     pub request_id: bool,
+    /// Whether requests have traces (W3C Trace Context).
+    pub trace: bool,
     /// Options of TLS (`[tls]`).
     pub tls: tls::Options,
     /// Options of certificates from authorities (`acme` in `[tls]`).
     pub acme: acme::Options,
     /// Address of the admin API, unless it is turned off.
-    pub admin: Option<SocketAddr>,
+    pub admin: Option<ListenAddress>,
     /// Host names, in lower case, by which the admin API may be addressed.
     pub admin_hosts: Vec<String>,
     /// Price of the traffic that caches save.
     pub price: Price,
+    /// The file to which events are written, if there is one.
+    pub admin_events: Option<PathBuf>,
     /// TLS of the admin API, if it has any.
     pub admin_tls: Option<tls::ListenerTls>,
+    /// Tokens of the admin API.
+    pub admin_tokens: Arc<admin::Tokens>,
+    /// The files of these tokens.
+    pub admin_token_files: Vec<PathBuf>,
     /// Addresses that may send PURGE to a cached route.
     pub purge: Vec<Network>,
     /// Options of logs (`[log]`).
@@ -69,6 +79,15 @@ pub struct Plan {
     pub upstreams: BTreeMap<String, upstream::Options>,
     /// Sites in the order of the file, at least one.
     pub sites: Vec<SitePlan>,
+}
+
+impl Plan {
+    /// Returns the route with this index, counted over all sites, and its site.
+    pub fn route(&self, index: usize) -> Option<(&SitePlan, &RoutePlan)> {
+        let sites = self.sites.iter();
+        let mut routes = sites.flat_map(|site| site.routes.iter().map(move |route| (site, route)));
+        routes.nth(index)
+    }
 }
 
 /// Options of logs (`[log]`).

@@ -26,11 +26,9 @@ pub fn listen_address(
     let Some(path) = text.get_ref().strip_prefix("unix:") else {
         return address(name, text, checks).map(ListenAddress::Ip);
     };
-    let why = match Path::new(path) {
-        path if !path.is_absolute() || path.file_name().is_none() => "not the full path of a file",
-        _ if path.len() > PATH_MAX => "longer than 107 bytes, the kernel's limit",
-        _ if path.contains('\0') => "a path with a NUL byte",
-        path => return Some(ListenAddress::Unix(path.to_owned())),
+    let why = match socket_path(path) {
+        Ok(path) => return Some(ListenAddress::Unix(path.to_owned())),
+        Err(why) => why,
     };
     checks.push(
         Problem::error("the path of a Unix socket can't be used")
@@ -39,6 +37,30 @@ pub fn listen_address(
             .help("write a full path, as in \"unix:/run/sluice.sock\""),
     );
     None
+}
+
+/// Returns the path of a Unix socket.
+///
+/// # Errors
+///
+/// The path can't be used. The text says why.
+fn socket_path(path: &str) -> Result<&Path, &'static str> {
+    match Path::new(path) {
+        path if !path.is_absolute() || path.file_name().is_none() => {
+            Err("not the full path of a file")
+        }
+        _ if path.len() > PATH_MAX => Err("longer than 107 bytes, the kernel's limit"),
+        _ if path.contains('\0') => Err("a path with a NUL byte"),
+        path => Ok(path),
+    }
+}
+
+/// Parses `unix:PATH`, or an IP address with a port as `parse` does.
+pub fn parse_listen(text: &str) -> Option<ListenAddress> {
+    match text.strip_prefix("unix:") {
+        Some(path) => socket_path(path).ok().map(|path| path.to_owned().into()),
+        None => parse(text).map(ListenAddress::Ip),
+    }
 }
 
 /// Parses an IP address with a port. `:PORT` means all IPv4 addresses of this machine, and

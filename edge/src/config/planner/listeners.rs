@@ -26,7 +26,7 @@ pub fn listeners(
     files: &[Spanned<ListenerFile>],
     listen: Option<&Names>,
     sites_have_tls: bool,
-    admin: Option<SocketAddr>,
+    admin: Option<&ListenAddress>,
     checks: &mut Checks,
 ) -> Vec<ListenerPlan> {
     let mut plans: Vec<ListenerPlan> = Vec::new();
@@ -99,15 +99,17 @@ fn check_unique(
     listener: (&ListenAddress, bool),
     text: &Spanned<String>,
     plans: &[ListenerPlan],
-    admin: Option<SocketAddr>,
+    admin: Option<&ListenAddress>,
     checks: &mut Checks,
 ) {
     let address = listener.0;
     let mut others = plans.iter();
     let other = others.find(|plan| overlap(listener, (&plan.address, plan.listening.ipv6_only)));
-    let (other, owner) = match (other, admin.map(ListenAddress::from)) {
+    let (other, owner) = match (other, admin) {
         (Some(other), _) => (other.address.clone(), "another listener"),
-        (None, Some(admin)) if overlap(listener, (&admin, true)) => (admin, "the admin address"),
+        (None, Some(admin)) if overlap(listener, (admin, true)) => {
+            (admin.clone(), "the admin address")
+        }
         _ => return,
     };
     let (title, help) = match address.ip() {

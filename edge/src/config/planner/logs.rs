@@ -1,13 +1,14 @@
 //! Plans `[log]`, and `log` of sites and routes.
 
 use std::ops::Range;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use toml::Spanned;
 
 use crate::config::checks::Checks;
-use crate::config::file::{LogFile, RouteFile, RouteLogFile, SiteFile};
+use crate::config::file::{AdminFile, LogFile, RouteFile, RouteLogFile, SiteFile};
 use crate::config::lints::variables;
 use crate::config::plan::LogOptions;
 use crate::config::report::Problem;
@@ -66,6 +67,14 @@ pub fn plan(file: &LogFile, checks: &mut Checks) -> LogOptions {
         messages,
         access: target.map(|target| AccessOptions { target, ..options }),
     }
+}
+
+/// Returns the file to which events are written (`events` in `[admin]`).
+pub fn events(file: &AdminFile, checks: &mut Checks) -> Option<PathBuf> {
+    let typed = file.events.as_ref()?;
+    let path = typed.get_ref().on()?;
+    is_path("events", path, typed.span(), "or false", checks);
+    Some(path.into())
 }
 
 /// Checks that the destination of a log is a usable path. `other` describes the values that are

@@ -3,6 +3,7 @@
 mod acme;
 mod acme_dns;
 mod address;
+mod admin;
 mod balance;
 mod buffers;
 mod caches;
@@ -39,17 +40,18 @@ mod tls;
 mod upstreams;
 mod volumes;
 
-use std::net::SocketAddr;
+use std::sync::Arc;
 
 use toml::Spanned;
 
 use super::checks::Checks;
 use super::file::File;
 use super::lints;
-use super::plan::{ADMIN, Plan};
+use super::plan::Plan;
 use super::report::Problem;
 
-pub use address::parse as parse_address;
+pub use address::{parse as parse_address, parse_listen as parse_listen_address};
+pub use admin::token_keys;
 pub use edit::{PAGE_BYTES_MAX, ReadPage};
 pub use gate::BURST_DIVISOR;
 pub use resolver::name_servers;
@@ -59,10 +61,17 @@ pub use volumes::Examine;
 /// path of a volume, `read` returns the content of an error page or a file with a key.
 pub fn plan(file: &File, examine_path: Examine<'_>, read: ReadPage<'_>) -> (Plan, Vec<Problem>) {
     let mut checks = Checks::default();
-    let admin = admin(file, &mut checks);
+    let admin = admin::address(file, &mut checks);
+    let tokens = admin::tokens(&file.admin, read, &mut checks);
     let (listeners, listen) = (&file.listener, file.listen.as_ref());
     let sites_have_tls = managed_tls::has_sites(file);
-    let listeners = listeners::listeners(listeners, listen, sites_have_tls, admin, &mut checks);
+    let listeners = listeners::listeners(
+        listeners,
+        listen,
+        sites_have_tls,
+        admin.as_ref(),
+        &mut checks,
+    );
     let mut upstreams = upstreams::plan(&file.upstream, &listeners, read, &mut checks);
     let sites = file.site.iter().flat_map(|site| &site.get_ref().route);
     let routes = sites.chain(&file.route).map(Spanned::get_ref);
@@ -81,12 +90,16 @@ pub fn plan(file: &File, examine_path: Examine<'_>, read: ReadPage<'_>) -> (Plan
         buffers: buffers::plan(&file.buffers, &mut checks),
         trust: listeners::trust(&file.server, &mut checks),
         request_id: file.server.request_id.unwrap_or_default(),
+        trace: file.server.trace.unwrap_or_default(),
         tls: tls::options(&file.tls, &mut checks),
         acme: acme::options(&file.tls, &mut checks),
         admin,
-        admin_hosts: admin_hosts(file, &mut checks),
+        admin_hosts: admin::hosts(file, &mut checks),
+        admin_events: logs::events(&file.admin, &mut checks),
         price: price::plan(&file.admin, &mut checks),
         admin_tls: tls::admin(&file.admin, &mut checks),
+        admin_tokens: Arc::new(tokens),
+        admin_token_files: admin::token_files(&file.admin),
         log: logs::plan(&file.log, &mut checks),
         privileges: privileges::plan(&file.server, &mut checks),
         caches: caches::plan(&file.cache, &volumes, &mut checks),
@@ -114,45 +127,4 @@ pub fn plan(file: &File, examine_path: Examine<'_>, read: ReadPage<'_>) -> (Plan
     }
     problems.sort_by_key(|p| p.span.as_ref().map_or(0, |s| s.start));
     (plan, problems)
-}
-
-/// Returns the host names of the admin API, without ports and final dots.
-fn admin_hosts(file: &File, checks: &mut Checks) -> Vec<String> {
-    let Some(typed) = file.admin.hosts.as_ref() else {
-        return Vec::new();
-    };
-    names::few("hosts", typed.get_ref().len(), typed.span(), checks);
-    let mut hosts = Vec::new();
-    for host in typed.get_ref() {
-        let name = host.get_ref().trim_end_matches('.').to_ascii_lowercase();
-        match server_url::is_host(&name) {
-            true => hosts.push(name),
-            false => checks.push(
-                Problem::error(format!("`{}` is not a host name", host.get_ref()))
-                    .at(host.span())
-                    .help("write a name without a port, as in \"edge.example.com\""),
-            ),
-        }
-    }
-    hosts
-}
-
-fn admin(file: &File, checks: &mut Checks) -> Option<SocketAddr> {
-    let Some(typed) = &file.admin.address else {
-        return ADMIN.parse().ok();
-    };
-    let text = Spanned::new(typed.span(), typed.get_ref().on()?.clone());
-    let address = address::address("address", &text, checks)?;
-    if !address.ip().is_loopback() && !tls::is_closed(&file.admin) {
-        checks.push(
-            Problem::warning("the admin address can be reached from other machines")
-                .at(text.span())
-                .label("everyone who can connect can read the status, reload the configuration and purge")
-                .help("keep it on 127.0.0.1, let a firewall guard it, or demand client certificates with `client_ca` in `tls`"),
-        );
-    }
-    if file.listen.is_none() && file.listener.is_empty() {
-        listeners::check_default(&text, address, checks);
-    }
-    Some(address)
 }

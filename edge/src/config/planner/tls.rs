@@ -241,6 +241,18 @@ pub fn admin(file: &AdminFile, checks: &mut Checks) -> Option<ListenerTls> {
         );
         return None;
     }
+    let is_unix = |address: &Spanned<OrFalse<String>>| {
+        let on = address.get_ref().on();
+        on.is_some_and(|address| address.starts_with("unix:"))
+    };
+    if file.address.as_ref().is_some_and(is_unix) {
+        checks.push(
+            Problem::warning("a Unix socket has no TLS, so this does nothing")
+                .at(typed.span())
+                .help("leave it out"),
+        );
+        return None;
+    }
     if table.certificate.is_none() && table.key.is_none() {
         checks.push(
             Problem::error("the admin address has no certificate")
@@ -253,12 +265,6 @@ pub fn admin(file: &AdminFile, checks: &mut Checks) -> Option<ListenerTls> {
         min_version: version(&table.min_version),
         clients: clients(&table.client_ca, &None, checks),
     })
-}
-
-/// Whether the admin address demands client certificates.
-pub fn is_closed(file: &AdminFile) -> bool {
-    let on = file.tls.as_ref().and_then(|typed| typed.get_ref().on());
-    on.is_some_and(|Table(table)| table.client_ca.is_some())
 }
 
 /// Reports routes that demand a client certificate where no authority is known whose certificates are valid.

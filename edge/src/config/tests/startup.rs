@@ -78,7 +78,7 @@ fn what_a_start_would_fail_on_is_an_error() -> std::io::Result<()> {
         ),
         (
             "overlap with the admin address",
-            format!("listen = \"127.0.0.1:8080\"\n[admin]\naddress = \":8080\"\n{answer}"),
+            format!("listen = \":8080\"\n[admin]\naddress = \"127.0.0.1:8080\"\n{answer}"),
         ),
         (
             "overlap with the default",

@@ -27,7 +27,7 @@ pub use retry_cause::RetryCause;
 pub use sandbox::Sandbox;
 pub use shape::{
     ACME, BALANCE, COMPRESS, DNS, EDITS, EJECT, EXTERNAL_ACCOUNT, FOLLOW, HEALTH, ON_DEMAND, PAGES,
-    RETRY, SERVER_TLS, STICKY, TABLE, TABLE_OR_FALSE, TCP, TLS, advice, nothing_in,
+    RETRY, SERVER_TLS, STICKY, TABLE, TABLE_OR_FALSE, TCP, TLS, TOKENS, advice, nothing_in,
 };
 pub use show::{YEAR, show_count, show_size, show_time};
 pub use status_range::StatusRange;

@@ -3,7 +3,7 @@
 
 /// The name of each type, as it occurs in serde's messages, and the advice on how to write a value
 /// of the type.
-const SHAPES: [(&str, &str); 35] = [
+const SHAPES: [(&str, &str); 36] = [
     (SIZE, SIZE_ADVICE),
     (TIME, TIME_ADVICE),
     (PARALLEL, PARALLEL_ADVICE),
@@ -20,6 +20,7 @@ const SHAPES: [(&str, &str); 35] = [
     ),
     (PAGES, "write { 404 = \"/srv/404.html\" }"),
     (RETRY, "write { tries = 2 }"),
+    (TOKENS, "write { file = \"/etc/sluice/admin.token\" }"),
     (STICKY, "write { cookie = \"server\" }"),
     (HEALTH, "write { path = \"/healthz\", interval = \"5s\" }"),
     (STATUS_RANGE, STATUS_RANGE_ADVICE),
@@ -118,6 +119,7 @@ pub const RETRY_CAUSE: &str = "a cause of retries";
 pub const RETRY_CAUSE_ADVICE: &str =
     "write \"connect\", \"tls\", \"reset\", \"timeout\" or a status, as in 503 or \"5xx\"";
 pub const BALANCE: &str = "the name of a policy or a table";
+pub const TOKENS: &str = "a table with a file of tokens";
 pub const STICKY: &str = "a table with a cookie";
 pub const HEALTH: &str = "a table of checks";
 pub const STATUS_RANGE: &str = "a status or a range of statuses";

@@ -13,6 +13,7 @@ mod intake;
 mod pace;
 mod record;
 mod request_memory;
+mod tally;
 mod transfer_timeouts;
 
 use std::rc::Rc;
@@ -157,10 +158,10 @@ impl Exchange {
             }
             Ok(())
         });
-        self.record.handler_called();
         if let Err(fault) = called.flatten() {
             response = Some(fault.response());
         }
+        self.record.handler_called(response.as_ref());
         if self.pending.is_some() {
             self.record.begin_waiting();
             let limit = self.record.serving.options.request_memory;
@@ -285,7 +286,8 @@ impl Exchange {
     /// Records how much content has been sent: all that has been taken except `unsent` bytes.
     #[inline]
     pub fn record_sent(&mut self, unsent: u64) {
-        self.record.body_bytes = self.content.given().saturating_sub(unsent);
+        let sent = self.content.given().saturating_sub(unsent);
+        self.record.note_sent(sent);
     }
 
     /// Records that the response was sent completely, counts the request and logs it.

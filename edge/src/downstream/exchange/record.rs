@@ -5,25 +5,31 @@ use std::rc::Rc;
 
 use smallvec::SmallVec;
 
+use super::tally::{Tally, count_reasons};
 use crate::downstream::worker::{Serving, Worker};
 use crate::handler::{ClientCertificate, Head, Peer, Response, UpstreamTimings};
-use crate::http::{CacheStatus, Fields, Fwd, Outcome, RequestId, Status};
+use crate::http::{CacheStatus, Fields, Fwd, Outcome, RequestId, Status, TraceContext};
 use crate::reason::Reason;
-use crate::telemetry::{AccessLog, AccessRecord, AccessTls, AccessUpstream, Counters, Selection};
+use crate::telemetry::{
+    AccessLog, AccessRecord, AccessTls, AccessUpstream, Counters, Sample, SampleResult, Sampler,
+    Selection,
+};
 
 /// The record of one request. Closing or dropping the record counts and logs the request once.
 pub struct Record {
     worker: Rc<Worker>,
     /// The handlers and limits that were in use when the request began.
     pub serving: Rc<Serving>,
-    /// Bytes of content sent.
-    pub body_bytes: u64,
     /// Whether the response was sent completely.
     pub complete: bool,
     /// Reason for which the request was refused, failed or was cut short.
     pub reason: Option<Reason>,
     /// The request's id, if requests have ids.
     pub request_id: Option<RequestId>,
+    /// The request's trace, if requests have traces.
+    trace: Option<Rc<TraceContext>>,
+    /// The sample of the request, if the request is sampled.
+    sample: Option<Box<Sample>>,
     status: Status,
     cache: Option<CacheStatus>,
     /// Reason for which a cache forwarded a request that then failed.
@@ -33,6 +39,7 @@ pub struct Record {
     /// Time at which the head was complete, in microseconds of the monotonic clock. If the request
     /// is answered without waiting, this may be the time of an earlier such request.
     began_us: u64,
+    tally: Tally,
     /// Whether the request is valid and passed to a handler.
     counted: bool,
     closed: bool,
@@ -84,7 +91,11 @@ impl Record {
             .log
             .as_ref()
             .map(|log| LogLine::of(worker, log, peer, head));
-        Record::open(worker, serving, head.id.clone(), line)
+        let mut record = Record::open(worker, serving, head.id.clone(), line);
+        record.trace.clone_from(&head.trace);
+        let url = [peer.scheme.as_str(), "://", &head.authority, &head.target];
+        record.sample = worker.sampler.begin(peer.client, url);
+        record
     }
 
     /// Creates the record of a refused request.
@@ -102,8 +113,14 @@ impl Record {
             line.refused_line = line.add(request.line);
             line
         });
-        let id = serving.request_id(&worker.clock, &peer, &Fields::new());
-        Record::open(worker, serving, id, line)
+        let fields = Fields::new();
+        let id = serving.request_id(&worker.clock, &peer, &fields);
+        let trace = serving.trace(&fields);
+        let mut record = Record::open(worker, serving, id, line);
+        record.trace = trace;
+        let target = request.target.as_bytes();
+        record.sample = worker.sampler.uncounted(Some(peer.client), target);
+        record
     }
 
     #[inline]
@@ -121,16 +138,18 @@ impl Record {
         Record {
             worker: worker.clone(),
             serving,
-            body_bytes: 0,
             complete: false,
             reason: None,
             request_id,
+            trace: None,
+            sample: None,
             status: 0,
             cache: None,
             failed_fwd: None,
             upstream: None,
             line,
             began_us,
+            tally: Tally::new(),
             counted: false,
             closed: false,
         }
@@ -171,37 +190,65 @@ impl Record {
         self.reason = response.fault.or(self.reason);
         self.failed_fwd = response.failed_fwd;
         let counters = &self.worker.counters;
-        match response.status {
-            200..=299 => counters.responses_2xx.add(1),
-            300..=399 => counters.responses_3xx.add(1),
-            400..=499 => counters.responses_4xx.add(1),
-            500..=599 => counters.responses_5xx.add(1),
-            _ => {}
-        }
-        match response.cache {
-            None => {}
-            Some(cache) if cache.outcome == Outcome::Hit => {
-                counters.cache_hits.add(1);
-                if cache.ttl_s.is_some_and(|ttl_s| ttl_s < 0) {
-                    counters.cache_stale.add(1);
-                }
-            }
-            Some(cache) if is_validated(&cache) => counters.cache_validated.add(1),
-            Some(cache) if cache.collapsed => counters.cache_collapsed.add(1),
-            Some(cache) => match cache.outcome {
-                Outcome::Fwd(Fwd::Bypass | Fwd::Method) => counters.cache_passes.add(1),
-                Outcome::Own => {}
-                _ => counters.cache_misses.add(1),
-            },
-        }
+        self.tally.respond(counters, &self.serving.routes, response);
     }
 
-    /// Takes the log selection of the route, which the handler has set by now.
+    /// Returns the bytes of content sent.
     #[inline]
-    pub fn handler_called(&mut self) {
+    pub fn body_bytes(&self) -> u64 {
+        self.tally.body_bytes()
+    }
+
+    /// Records and counts the bytes of content that have been sent so far, at least.
+    #[inline]
+    pub fn note_sent(&mut self, bytes: u64) {
+        let counters = &self.worker.counters;
+        self.tally.sent(counters, &self.serving.routes, bytes);
+    }
+
+    /// Takes the route and its log selection, which the handler has set by now. `response` is the response, unless it has to
+    /// be waited for. No other request of the worker has begun since this one.
+    #[inline]
+    pub fn handler_called(&mut self, response: Option<&Response>) {
+        self.tally.choose(&self.serving.routes);
+        let is_failed = |response: &Response| response.fault.is_some() || response.status >= 500;
+        if response.is_none_or(is_failed) {
+            self.keep_sample();
+        }
         if let (Some(line), Some(log)) = (&mut self.line, &self.serving.log) {
             line.selection = log.take_selection();
         }
+    }
+
+    /// Has the request sampled in any case, since it waits or has failed.
+    fn keep_sample(&mut self) {
+        match &mut self.sample {
+            Some(sample) => Sampler::single(sample),
+            None => self.sample = self.worker.sampler.keep(),
+        }
+    }
+
+    /// Passes the sample of the request on, if it is sampled or has failed.
+    #[cold]
+    fn send_sample(&mut self, request_us: u64) {
+        let sampler = &self.worker.sampler;
+        // A response from memory may be cut after other requests have begun. Its URL is not known then.
+        let sample = self.sample.take().or_else(|| sampler.uncounted(None, b""));
+        let Some(mut sample) = sample else { return };
+        sample.result = SampleResult {
+            status: self.status,
+            reason: self.reason,
+            is_cut: !self.complete,
+            is_miss: self.tally.is_miss(),
+            body_bytes: self.body_bytes(),
+            // The time of a tunnel says nothing about the URL.
+            request_us: if self.status == 101 { 0 } else { request_us },
+            server: self
+                .upstream
+                .as_ref()
+                .and_then(|upstream| upstream.server.get()),
+        };
+        sampler.send(sample);
     }
 
     /// Counts and logs the request. Further calls do nothing.
@@ -209,24 +256,19 @@ impl Record {
         if std::mem::replace(&mut self.closed, true) {
             return;
         }
-        let counters = &self.worker.counters;
-        counters.requests_now.sub(1);
-        if let Some(cache) = self.cache {
-            counters.cache_response_bytes.add(self.body_bytes);
-            if cache.outcome == Outcome::Hit || is_validated(&cache) {
-                counters.cache_hit_bytes.add(self.body_bytes);
-            }
-        }
-        if !self.complete {
-            counters.responses_cut.add(1);
-        }
         let request_us = self.request_us();
         // A tunnel's end says nothing about how fast the request was processed.
-        if self.counted && self.status != 101 {
-            counters.request_duration.record(request_us);
-        }
+        let is_timed = self.counted && self.status != 101;
+        let duration_us = is_timed.then_some(request_us);
+        let counters = &self.worker.counters;
+        self.tally
+            .close(counters, &self.serving.routes, duration_us, self.complete);
+        count_reasons(counters, self.named_reason(), self.forwarded());
         if let Some(line) = self.line.take() {
             self.log(&line, request_us);
+        }
+        if self.sample.is_some() || self.reason.is_some() {
+            self.send_sample(request_us);
         }
     }
 
@@ -242,6 +284,22 @@ impl Record {
         match self.line.is_none() && clock.is_recent(self.began_us) {
             true => quick_durations.of(clock, self.began_us),
             false => clock.read_us().saturating_sub(self.began_us),
+        }
+    }
+
+    /// Returns the reason of the request for the counters and the log.
+    #[inline]
+    fn named_reason(&self) -> Option<Reason> {
+        self.reason.or(self.cache.and_then(|cache| cache.detail))
+    }
+
+    /// Returns the reason for which a cache forwarded the request.
+    #[inline]
+    fn forwarded(&self) -> Option<Fwd> {
+        match self.cache.map(|cache| cache.outcome) {
+            Some(Outcome::Fwd(fwd)) => Some(fwd),
+            Some(Outcome::Hit | Outcome::Own) => None,
+            None => self.failed_fwd,
         }
     }
 
@@ -270,9 +328,12 @@ impl Record {
         let sent = self.upstream.as_ref();
         let sent = sent.and_then(|upstream| upstream.request_id.borrow().clone());
         let sent = sent.filter(|id| Some(id) != self.request_id.as_ref());
+        let trace = self.trace.as_ref();
+        let trace = trace.map(|trace| (trace.trace_id(), trace.span_id()));
         log.record(&AccessRecord {
             request_id: self.request_id.as_ref().map(RequestId::as_str),
             upstream_request_id: sent.as_ref().map(RequestId::as_str),
+            trace: (trace.as_ref()).map(|(trace, span)| (trace.as_str(), span.as_str())),
             time_unix_ms: line.time_unix_ms,
             client: line.peer.client,
             peer: line.peer.address,
@@ -293,13 +354,13 @@ impl Record {
             version: line.version,
             refused_line: &line.text[line.refused_line.clone()],
             status: self.logged_status(),
-            body_bytes: self.body_bytes,
+            body_bytes: self.body_bytes(),
             referer: header(0),
             user_agent: header(1),
             range: header(2),
             request_headers: &more,
             cache: (self.cache.map(|cache| cache.word())).or(self.failed_fwd.map(Fwd::as_str)),
-            reason: self.reason.or(self.cache.and_then(|cache| cache.detail)),
+            reason: self.named_reason(),
             request_us,
             upstream: self.upstream.as_ref().map(|upstream| AccessUpstream {
                 server: upstream.server.get(),
@@ -313,12 +374,6 @@ impl Record {
             cut: !self.complete,
         });
     }
-}
-
-/// Whether the response was served from stored bytes after the origin confirmed these.
-fn is_validated(cache: &CacheStatus) -> bool {
-    cache.fwd_status == Some(304)
-        && matches!(cache.outcome, Outcome::Fwd(Fwd::Stale | Fwd::Request))
 }
 
 impl Drop for Record {

@@ -260,6 +260,7 @@ impl Http1 {
             &connection.peer,
             &parsed.head.fields,
         );
+        parsed.head.trace = serving.trace(&parsed.head.fields);
         // The scheme of the target is compared once it is known whether a trusted proxy reports TLS.
         if parsed
             .target_scheme

@@ -202,7 +202,8 @@ impl Cycle {
                 }
                 match tunnel.poll(cx, connection) {
                     Poll::Ready(()) => {
-                        self.exchange.record.body_bytes = tunnel.bytes_to_client();
+                        let sent = tunnel.bytes_to_client();
+                        self.exchange.record.note_sent(sent);
                         self.exchange.record.complete = true;
                         Progress::Then(Next::Close)
                     }
@@ -388,7 +389,7 @@ impl Cycle {
         // low, never too high.
         self.exchange.record_sent(self.out.len() as u64);
         if self.has_receipt {
-            connection.wrote_content(self.exchange.record.body_bytes);
+            connection.wrote_content(self.exchange.record.body_bytes());
         }
         match step {
             Step::Yield => Progress::Yield,
@@ -439,7 +440,8 @@ impl Cycle {
         deadlines.set(connection.slot, next_check.min(whole), false);
         if whole <= now {
             if let Stage::Tunnelling(tunnel) = &self.stage {
-                self.exchange.record.body_bytes = tunnel.bytes_to_client();
+                let sent = tunnel.bytes_to_client();
+                self.exchange.record.note_sent(sent);
                 self.exchange.record.reason = Some(Reason::TunnelTimeout);
                 tunnel.cut(connection);
             }

@@ -52,6 +52,13 @@ pub struct Parsed {
     pub target_scheme: Option<Scheme>,
 }
 
+impl Parsed {
+    /// Whether a body follows the head.
+    pub fn has_body(&self) -> bool {
+        self.framing != Framing::None
+    }
+}
+
 type Lines<'b> = [MaybeUninit<Header<'b>>; LINES_MAX];
 
 /// Parses a head at the start of `input`. Returns `None` if it is not complete yet.

@@ -95,6 +95,7 @@ impl Http2 {
         }
         let clock = &connection.worker.clock;
         head.id = serving.request_id(clock, &connection.peer, &head.fields);
+        head.trace = serving.trace(&head.fields);
         Ok(head)
     }
 

@@ -56,9 +56,11 @@ fn serving(options: Options, answer: impl Fn(Request) -> Answer + 'static) -> Se
     Serving {
         handler: Rc::new(Answering(answer)),
         options,
+        routes: Rc::new(crate::telemetry::WorkerRoutes::new(0)),
         log: None,
         trust: crate::downstream::Trust::default(),
         request_ids: None,
+        traces: None,
         tls: Arc::from([]),
         protocols: Arc::from([Protocols::CLEAR, Protocols::only(Protocol::Http2)]),
     }
@@ -88,6 +90,7 @@ impl Bench {
             index: 0,
             give_memory_back: || GIVEN_BACK.set(GIVEN_BACK.get() + 1),
             memory_freed: memory_freed.clone(),
+            sampler: crate::telemetry::Sampler::off(),
         };
         Bench {
             memory_freed,

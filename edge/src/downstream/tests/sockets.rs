@@ -45,6 +45,7 @@ fn context(balance: &Arc<ConnectionBalance>, index: usize) -> WorkerContext {
         index,
         give_memory_back: || {},
         memory_freed: Rc::default(),
+        sampler: crate::telemetry::Sampler::off(),
     }
 }
 

@@ -4,10 +4,13 @@ use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
 use crate::http::FieldBlock;
+use crate::http::freshness::Source;
 use crate::store::head::{Head, Selected};
 
 /// Version of the encoding, increased whenever the encoded fields change. Records with other versions are not decoded.
-const VERSION: u8 = 2;
+const VERSION: u8 = 3;
+/// The earlier version, whose records end before the source of the lifetime. They are still decoded.
+const VERSION_WITHOUT_SOURCE: u8 = 2;
 
 /// A decoded record of a head.
 pub struct HeadRecord {
@@ -107,14 +110,21 @@ pub fn encode(
         joinable: head.joinable,
         generation: head.generation,
     };
-    // Encoding into memory can't fail. If it did, the empty result would be rejected by `decode`.
-    postcard::to_stdvec(&written).unwrap_or_default()
+    // Encoding into memory can't fail. If it did, the result would be rejected by `decode`.
+    let mut bytes = postcard::to_stdvec(&written).unwrap_or_default();
+    bytes.push(head.lifetime_source.number());
+    bytes
 }
 
 /// Decodes a head; returns `None` if the bytes are invalid.
 pub fn decode(bytes: &[u8]) -> Option<HeadRecord> {
     let (written, rest) = postcard::take_from_bytes::<Written<'_>>(bytes).ok()?;
-    if written.version != VERSION || !rest.is_empty() || written.block == 0 {
+    let lifetime_source = match (written.version, rest) {
+        (VERSION, [number]) => Source::of_number(*number)?,
+        (VERSION_WITHOUT_SOURCE, []) => Source::default(),
+        _ => return None,
+    };
+    if written.block == 0 {
         return None;
     }
     let WrittenBlock { bytes, text, lines } = written.fields;
@@ -133,6 +143,7 @@ pub fn decode(bytes: &[u8]) -> Option<HeadRecord> {
         received_ms: written.received_ms,
         initial_age_ms: written.initial_age_ms,
         fresh_until_ms: written.fresh_until_ms,
+        lifetime_source,
         stale_while_revalidate_ms: written.stale_while_revalidate_ms,
         stale_if_error_ms: written.stale_if_error_ms,
         strict: written.strict,
@@ -180,6 +191,7 @@ mod tests {
                 born_seq: n[6],
                 generation: n[7],
                 strict: flags[2],
+                lifetime_source: Source::of_number((n[0] % 8) as u8).expect("a number of a source"),
                 joinable: flags[0] && flags[3],
                 tags: tags.into(),
                 vary: vary.map(|(names, variant)| Selected {
@@ -203,6 +215,16 @@ mod tests {
             for end in 0..bytes.len() {
                 prop_assert!(decode(&bytes[..end]).is_none());
             }
+        }
+
+        #[test]
+        fn a_head_of_the_earlier_version_is_decoded_without_its_source(head in a_head()) {
+            let mut bytes = encode((b"k", 1), (1 << 20, 7), &head, head.length);
+            bytes.pop();
+            bytes[0] = VERSION_WITHOUT_SOURCE;
+            let kept = decode(&bytes).expect("bytes of the earlier version");
+            let head = Head { lifetime_source: Source::default(), ..head };
+            prop_assert_eq!(&kept.head, &head);
         }
 
         #[test]

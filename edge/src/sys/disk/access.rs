@@ -2,10 +2,13 @@
 
 use std::fs;
 use std::io::{self, ErrorKind};
-use std::os::unix::fs::FileTypeExt;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{Access, access};
+
+/// Permissions with which a file's group and all users may read the file.
+const READABLE_BY_OTHERS: u32 = 0o044;
 
 /// Checks that a path is a folder whose files this user may read.
 ///
@@ -81,6 +84,15 @@ pub fn append(path: &Path) -> io::Result<()> {
 /// The path is a folder, its folder does not exist, or this user may not read or write.
 pub fn read_write(path: &Path) -> io::Result<()> {
     open(path, Access::READ_OK | Access::WRITE_OK)
+}
+
+/// Whether other users than the owner of a file may read it, as its permissions say.
+///
+/// # Errors
+///
+/// The path does not exist, or this user may not see it.
+pub fn is_readable_by_others(path: &Path) -> io::Result<bool> {
+    Ok(fs::metadata(path)?.mode() & READABLE_BY_OTHERS != 0)
 }
 
 fn open(path: &Path, rights: Access) -> io::Result<()> {

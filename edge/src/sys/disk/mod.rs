@@ -2,6 +2,7 @@
 
 pub mod access;
 pub mod device;
+pub mod load;
 mod locks;
 pub mod path_info;
 pub mod pool;

@@ -12,6 +12,7 @@ fn record<'a>() -> AccessRecord<'a> {
     AccessRecord {
         request_id: None,
         upstream_request_id: None,
+        trace: None,
         time_unix_ms: 971_186_136_042,
         client: Ipv4Addr::new(192, 0, 2, 1).into(),
         peer: (Ipv4Addr::LOCALHOST, 5000).into(),
@@ -65,9 +66,12 @@ fn every_field_has_its_form() {
     });
     record.request_id = Some("a-1");
     record.upstream_request_id = Some("a-2");
+    record.trace = Some(("4bf9", "00f0"));
     let forms = [
         ("request_id", "a-1"),
         ("upstream_request_id", "a-2"),
+        ("trace_id", "4bf9"),
+        ("span_id", "00f0"),
         ("client", "192.0.2.1"),
         ("peer", "127.0.0.1"),
         ("port", "5000"),

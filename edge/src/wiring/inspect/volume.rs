@@ -3,6 +3,7 @@
 use crate::admin::{VolumeState, VolumeUse};
 use crate::config::Plan;
 use crate::volume::{State, Volume};
+use crate::wiring::numbers::with_load;
 
 /// Returns the state of one volume.
 pub(super) fn volume_state(name: &str, volume: &Volume, plan: &Plan) -> VolumeState {
@@ -21,7 +22,10 @@ pub(super) fn volume_state(name: &str, volume: &Volume, plan: &Plan) -> VolumeSt
         state,
         why,
         loaded,
-        numbers: status.numbers,
+        numbers: match options {
+            Some(options) => with_load(status.numbers, &options.path),
+            None => status.numbers,
+        },
         caches: caches.map(|(name, _)| name.clone()).collect(),
     }
 }

@@ -103,6 +103,7 @@ pub struct Setup {
     server: String,
     listener: String,
     limits: String,
+    admin: String,
     cache: String,
     upstream: String,
     log: String,
@@ -130,6 +131,7 @@ impl Setup {
             server: String::new(),
             listener: String::new(),
             limits: String::new(),
+            admin: String::new(),
             cache: String::new(),
             upstream: String::new(),
             log: String::new(),
@@ -188,6 +190,12 @@ impl Setup {
     /// Adds a line to `[limits]`.
     pub fn limits(mut self, line: &str) -> Setup {
         self.limits += &format!("{line}\n");
+        self
+    }
+
+    /// Adds a line to `[admin]`.
+    pub fn admin(mut self, line: &str) -> Setup {
+        self.admin += &format!("{line}\n");
         self
     }
 
@@ -285,6 +293,7 @@ impl Setup {
             server,
             listener,
             limits,
+            admin,
             cache,
             upstream,
             log,
@@ -318,7 +327,7 @@ impl Setup {
         format!(
             "[server]\nworkers = {workers}\n{server}[limits]\n{limits}[log]\n{log}\
              {LISTENER}address = \"127.0.0.1:0\"\n{listener}{tls}{protocols}[admin]\naddress = \"127.0.0.1:0\"\n\
-             [upstream.origin]\nservers = {servers:?}\n{upstream}{cache}[[site]]\n[[site.route]]\n{route}{tables}"
+             {admin}[upstream.origin]\nservers = {servers:?}\n{upstream}{cache}[[site]]\n[[site.route]]\n{route}{tables}"
         )
     }
 

@@ -1,0 +1,101 @@
+//! The pages `GET /explain`, which explains a request, and `POST /fetch`, which fetches a URL.
+
+use std::time::Duration;
+
+use axum::Json;
+use axum::extract::rejection::QueryRejection;
+use axum::extract::{Query, State};
+use axum::response::{IntoResponse, Response};
+use hyper::StatusCode;
+use hyper::header::CACHE_CONTROL;
+use serde::Deserialize;
+use tokio::time::timeout;
+
+use super::explanation::Question;
+use super::fetch_order::{FetchOrder, Fetched};
+use super::inspect::Shared;
+use super::purge::Refusal;
+
+/// Longest time for which a response waits for the end of a fetch, which goes on after that.
+const FETCH_WAIT_MAX: Duration = Duration::from_secs(10);
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct FetchQuery {
+    url: String,
+    #[serde(default)]
+    headers: String,
+    /// `1` for a fetch that validates first.
+    refresh: Option<String>,
+}
+
+/// Answers with an error.
+fn refused(status: StatusCode, why: &str) -> Response {
+    (status, format!("{}\n", why.trim_end())).into_response()
+}
+
+/// Answers a request whose query can't be read.
+fn unreadable(rejection: &QueryRejection) -> Response {
+    refused(StatusCode::BAD_REQUEST, &rejection.body_text())
+}
+
+/// Explains what would happen to a request.
+pub(super) async fn explain(
+    State(edge): State<Shared>,
+    question: Result<Query<Question>, QueryRejection>,
+) -> Response {
+    let question = match question {
+        Ok(Query(question)) => question,
+        Err(rejection) => return unreadable(&rejection),
+    };
+    // Folders of files are read, which may take long.
+    let explained = tokio::task::spawn_blocking(move || edge.explain(&question)).await;
+    let answer = match explained {
+        Ok(Ok(explanation)) => Json(explanation).into_response(),
+        Ok(Err(why)) => refused(StatusCode::BAD_REQUEST, &why),
+        Err(_) => refused(
+            StatusCode::INTERNAL_SERVER_ERROR,
+            "the explanation panicked; please report this",
+        ),
+    };
+    ([(CACHE_CONTROL, "no-store")], answer).into_response()
+}
+
+/// Has a URL fetched, and waits some time for the end.
+pub(super) async fn fetch(
+    State(edge): State<Shared>,
+    query: Result<Query<FetchQuery>, QueryRejection>,
+) -> Response {
+    let query = match query {
+        Ok(Query(query)) => query,
+        Err(rejection) => return unreadable(&rejection),
+    };
+    let refresh = match query.refresh.as_deref() {
+        None | Some("0") => false,
+        Some("1") => true,
+        Some(_) => return refused(StatusCode::BAD_REQUEST, "refresh is 1, or left out"),
+    };
+    let question = Question::of(&query.url, &query.headers);
+    let fetching = match edge.fetch(FetchOrder { question, refresh }) {
+        Ok(fetching) => fetching,
+        Err(Refusal { status, why }) => {
+            let status = StatusCode::from_u16(status).unwrap_or(StatusCode::BAD_REQUEST);
+            return refused(status, &why);
+        }
+    };
+    match timeout(FETCH_WAIT_MAX, fetching).await {
+        Ok(Ok(fetched)) => Json(fetched).into_response(),
+        Ok(Err(_)) => Json(Fetched {
+            state: "failed".to_owned(),
+            ..Fetched::default()
+        })
+        .into_response(),
+        Err(_) => {
+            let running = Fetched {
+                state: "running".to_owned(),
+                ..Fetched::default()
+            };
+            (StatusCode::ACCEPTED, Json(running)).into_response()
+        }
+    }
+}

@@ -1,0 +1,220 @@
+//! Tests of recent errors and events: `GET /events` and the file of events.
+
+use std::fs;
+use std::path::Path;
+
+use rustix::process::Signal;
+use serde_json::{Value, json};
+use sluice_lab::client;
+use sluice_lab::origin::{Ending, Fault, Resource};
+
+use crate::harness::{Edge, Setup, eventually, fresh, origin, serving};
+
+fn answer(edge: &Edge, after: u64) -> Value {
+    let reply = edge.get_admin(&format!("/events?after={after}"));
+    assert_eq!(reply.status, 200, "{}", reply.text());
+    serde_json::from_slice(&reply.body).expect("JSON")
+}
+
+fn events(edge: &Edge) -> Vec<Value> {
+    answer(edge, 0)["events"]
+        .as_array()
+        .expect("events")
+        .clone()
+}
+
+/// Waits for an event with this kind and reason, and returns it.
+fn event(edge: &Edge, kind: &str, reason: &str) -> Value {
+    let find = || {
+        let mut events = events(edge).into_iter();
+        events.find(|event| event["kind"] == kind && event["reason"] == reason)
+    };
+    eventually(reason, || find().is_some());
+    find().expect("it was there")
+}
+
+/// Returns the lines of a file of events, as far as they are complete.
+fn lines(path: &Path) -> Vec<Value> {
+    let text = fs::read_to_string(path).unwrap_or_default();
+    let complete = text
+        .split_inclusive('\n')
+        .filter(|line| line.ends_with('\n'));
+    complete
+        .map(|line| serde_json::from_str(line).expect("JSON"))
+        .collect()
+}
+
+#[test]
+fn failed_requests_are_events_with_reason_url_and_client() {
+    let origin = origin();
+    let cut = Fault::CutBody {
+        after: 10,
+        ending: Ending::Fin,
+    };
+    origin.serve("/pass/x", Resource::offset(100).fault(cut));
+    let edge = Setup::cached(&origin).start();
+    for n in 0..3 {
+        let _ = client::once(
+            edge.http,
+            "GET",
+            &format!("/pass/x?token=s3cr3t&n={n}"),
+            &[],
+            b"",
+        );
+    }
+    eventually("three are counted", || {
+        event(&edge, "request-failed", "body-cut")["count"] == 3
+    });
+    let cut = event(&edge, "request-failed", "body-cut");
+    assert_eq!(cut["url"], edge.url("/pass/x?token=***&n=2"));
+    assert_eq!(cut["client"], "127.0.0.1");
+    assert!(
+        cut["message"]
+            .as_str()
+            .expect("a text")
+            .starts_with("a response with status 200 was cut")
+    );
+    assert!(cut["time"].as_u64() >= cut["since"].as_u64());
+    assert!(cut["changed"].as_u64() > cut["id"].as_u64());
+    // Only later changes are returned.
+    let last = answer(&edge, 0)["last"].as_u64().expect("a number");
+    assert_eq!(answer(&edge, last)["events"], json!([]));
+    let number = cut["changed"].as_u64().expect("a number");
+    assert!(
+        answer(&edge, number - 1)["events"]
+            .as_array()
+            .expect("events")
+            .contains(&cut)
+    );
+}
+
+#[test]
+fn hostile_text_is_neither_markup_nor_terminal_control() {
+    let edge = Setup::cached(&origin())
+        .with_http1()
+        .in_clear_text()
+        .start();
+    edge.send_raw(b"GET /<script>alert(1)</script>\x1b[2J\xff HTTP/1.1\r\nHost: a\r\n\r\n");
+    edge.send_raw(b"GET /\"'<b>&token=1 HTTP/1.1\r\nHost: <i>\r\n\r\n");
+    eventually("both are there", || {
+        events(&edge)
+            .iter()
+            .filter(|event| event["kind"] == "request-failed")
+            .count()
+            >= 2
+    });
+    let reply = edge.get_admin("/events");
+    assert!(
+        reply.body.iter().all(|b| matches!(b, b' '..=b'~')),
+        "{}",
+        reply.text()
+    );
+    assert!(!reply.text().contains(['<', '>']), "{}", reply.text());
+}
+
+#[test]
+fn servers_reloads_purges_and_orders_are_events() {
+    let origin = serving("/x", fresh(10));
+    origin.serve("/healthz", Resource::status(200));
+    let health = "health = { path = \"/healthz\", interval = \"100ms\", timeout = \"1h\", up = 1, down = 1 }";
+    let setup = Setup::cached(&origin).upstream(health);
+    let edge = setup.start();
+    event(&edge, "process", "started");
+    origin.serve("/healthz", Resource::status(503));
+    let unhealthy = event(&edge, "server", "unhealthy");
+    let text = unhealthy["message"].as_str().expect("a text");
+    assert!(
+        text.contains(&format!("server={}", origin.addr())),
+        "{text}"
+    );
+    origin.serve("/healthz", Resource::status(200));
+    event(&edge, "server", "healthy");
+
+    let post = |target: &str, body: &str| {
+        client::once(
+            edge.admin,
+            "POST",
+            target,
+            &[("x-sluice", "1")],
+            body.as_bytes(),
+        )
+        .expect("an answer")
+    };
+    let order = format!(
+        "/servers?upstream=origin&server={}&set=drain",
+        origin.addr()
+    );
+    assert_eq!(post(&order, "").status, 200);
+    event(&edge, "order", "state-set");
+
+    let purge = json!({ "url": edge.url("/x?sig=s3cr3t") }).to_string();
+    assert_eq!(post("/purge", &purge).status, 200);
+    let purged = event(&edge, "purge", "purged");
+    assert_eq!(
+        purged["message"],
+        format!("purged: {}", edge.url("/x?sig=***"))
+    );
+
+    assert_eq!(post("/reload", "").status, 200);
+    event(&edge, "reload", "reloaded");
+    edge.rewrite("nonsense");
+    assert_eq!(post("/reload", "").status, 422);
+    event(&edge, "reload", "reload-failed");
+}
+
+#[test]
+fn events_are_also_json_lines() {
+    let edge = Setup::cached(&origin()).start();
+    event(&edge, "process", "started");
+    for accept in ["application/jsonl", "text/html, application/x-ndjson;q=0.5"] {
+        let reply = client::once(edge.admin, "GET", "/events", &[("accept", accept)], b"")
+            .expect("an answer");
+        assert_eq!(reply.header("content-type"), Some("application/jsonl"));
+        let text = reply.text();
+        assert!(text.ends_with('\n') && text.lines().count() >= 1);
+        for line in text.lines() {
+            let line: Value = serde_json::from_str(line).expect("JSON");
+            assert!(line["id"].is_u64());
+        }
+    }
+}
+
+#[test]
+fn the_file_of_events_has_each_event_and_follows_log_rotation() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (path, moved) = (
+        folder.path().join("events.jsonl"),
+        folder.path().join("moved"),
+    );
+    let setup = Setup::cached(&origin()).admin(&format!("events = {path:?}"));
+    let mut edge = setup.start();
+    let has = |path: &Path, reason: &str| lines(path).iter().any(|line| line["reason"] == reason);
+    eventually("the start is written", || has(&path, "started"));
+    fs::rename(&path, &moved).expect("moved");
+    edge.signal(Signal::USR1);
+    eventually("a new file is there", || path.exists());
+    edge.rewrite("nonsense");
+    edge.signal(Signal::HUP);
+    eventually("the failure is written", || has(&path, "reload-failed"));
+    assert!(!has(&moved, "reload-failed"));
+    // At the end, nothing is lost.
+    edge.signal(Signal::TERM);
+    assert!(edge.wait_exit().success());
+    assert!(has(&path, "stopping"));
+}
+
+#[test]
+fn another_file_of_events_needs_a_restart() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let setup = Setup::cached(&origin());
+    let edge = setup.start();
+    let path = folder.path().join("events.jsonl");
+    edge.rewrite(&setup.admin(&format!("events = {path:?}")).text());
+    let output = edge.command(&["reload"]);
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(
+        said.contains("`events` in [admin] needs a restart"),
+        "{said}"
+    );
+    assert!(!path.exists());
+}
