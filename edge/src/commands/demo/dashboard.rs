@@ -44,10 +44,7 @@ pub(super) fn run(listen: &str, admin: &str) -> anyhow::Result<()> {
     announce(&running, &log)?;
     let edge = running.listeners.iter().find_map(ListenAddress::ip);
     let edge = edge.context("the demo needs an IP address to listen on")?;
-    let admin = running
-        .admin
-        .as_ref()
-        .map(|(_, address)| address.to_string());
+    let admin = running.admin().map(|(_, address)| address.to_string());
     let admin = admin.context("the dashboard needs an admin address")?;
     let signals = wiring::Signals::take()?.catch_all()?;
     say(&invitation(edge, &admin))?;
