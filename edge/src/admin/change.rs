@@ -30,8 +30,10 @@ impl Change {
             status,
         } = self;
         match status {
-            Some(status) => tracing::info!(%who, %client, status, "{action}: {what}"),
-            None => tracing::info!(%who, %client, "{action}: {what}"),
+            Some(status) => {
+                tracing::info!(target: "sluice::event::change::ordered", %who, %client, status, "{action}: {what}");
+            }
+            None => tracing::info!(target: "sluice::event::change::ordered", %who, %client, "{action}: {what}"),
         }
     }
 }

@@ -19,7 +19,6 @@ use super::output::{harmless, json, misused_for, percent_encoded, refused, say};
 use crate::admin::UrlState;
 use crate::http::url::Url;
 
-pub use layout::Style;
 use terminal::style;
 
 /// Advice for a URL without objects, if the running Sluice gives none.

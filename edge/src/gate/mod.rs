@@ -30,7 +30,7 @@ pub use checks::Check;
 pub use limit::{Limit, memory};
 pub use methods::TraceGate;
 pub use options::Options;
-pub use preview::{Preview, Report};
+pub use preview::Preview;
 pub use shared::Shared;
 
 use checks::CHECKS;

@@ -43,7 +43,7 @@ pub use observed::{
     UrlMask, event_layer, installed as installed_notices, json_text,
 };
 pub use reading::{
-    CacheReading, CoarseReading, FineReading, Reading, RouteReading, ServerReading, WorkerReading,
+    CacheReading, CoarseReading, FineReading, RouteReading, ServerReading, WorkerReading,
 };
 pub use reasons::Reasons;
 pub use recent::{Rates, Recent};
@@ -53,7 +53,7 @@ pub use selection::{LogRule, Selection};
 pub use server_state::EffectiveState;
 pub use table::{
     BufferNumbers, CacheNumbers, CertificateNumbers, CertificateTotals, CompressNumbers, Counters,
-    FilesNumbers, ProcessNumbers, RouteCounters, RouteMeasures, RouteNumbers, ServerCounters,
+    FilesNumbers, ProcessNumbers, RouteCounters, RouteNumbers, ServerCounters,
     ServerMeasures, ServerNumbers, VolumeFlags, VolumeNumbers, WorkerMeasures, WorkerNumbers,
 };
 pub use template::{FIELD_NAMES, Template, TemplateError, TemplateFault};

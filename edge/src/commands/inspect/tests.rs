@@ -8,7 +8,7 @@
 
 use std::ops::Range;
 
-use super::Style;
+use super::layout::Style;
 use super::show::show;
 use super::terminal::is_utf8;
 use crate::admin::{

@@ -23,7 +23,7 @@ use crate::cache::purge::Keys;
 use crate::cache::{Course, Forecast};
 use crate::config::{self, Plan, RouteHandler, RoutePlan, SitePlan};
 use crate::gate;
-use crate::handler::{Answer, Fault, Handler, Pending, Request, Response};
+use crate::handler::{Answer, Fault, Pending, Request, Response};
 use crate::http::{CacheStatus, Scheme};
 use crate::reason::Reason;
 use crate::route::Router;

@@ -60,7 +60,7 @@ impl<'a> Previews<'a> {
             (self.stores.get(name)?.clone(), Arc::default()),
             Arc::default(),
             (Rc::new(Unsent(self.notes.clone())), encodings),
-            worker,
+            (worker, None),
         );
         let notes = self.notes.clone();
         let report = move |forecast: Forecast| notes.note(|all| all.forecast = Some(forecast));
