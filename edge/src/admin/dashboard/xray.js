@@ -76,27 +76,31 @@ async function showObjects(box, context) {
   if (focus) [...box.querySelectorAll("button, summary")].find((one) => one.textContent === focus)?.focus({ preventScroll: true });
 }
 
+/** Describes the state of a fetch. */
+function fetched(state) {
+  const what = { complete: "Complete", failed: "Failed", running: "Still running" }[state.state] || state.state || "Done";
+  const parts = [state.status ? `status ${state.status}` : "", state.bytes ? format.bytes(state.bytes) : "", state.cache_status || "", state.reason || "", state.took_ms ? format.millis(state.took_ms) : ""];
+  return `${what}: ${parts.filter(Boolean).join(", ") || "no details"}`;
+}
+
 function orders() {
   const url = param("url");
-  const run = async (path, params, body, done) => {
-    const text = await post(path, params, body);
-    let result = done;
-    try {
-      const data = JSON.parse(text);
-      result = data.result || data.message || data.answer || done;
-    } catch {
-      if (text.trim()) result = text.trim();
-    }
-    toast(typeof result === "string" ? result : done);
+  const fetchNow = async (params) => {
+    const text = await post("fetch", { url, headers: param("headers") || undefined, ...params });
+    toast(fetched(JSON.parse(text)));
+  };
+  const purge = async (more, done) => {
+    await post("purge", {}, { url, ...more });
+    toast(done);
   };
   return h("div", { class: "buttons", role: "group", "aria-label": "Orders about this URL" },
-    order("Fetch now", "", () => run("fetch", { url }, undefined, "The missing bytes are being fetched.")),
-    order("Refresh", "", () => run("fetch", { url, refresh: 1 }, undefined, "The origin was asked whether it is still current.")),
+    order("Fetch now", "", () => fetchNow({})),
+    order("Refresh", "", () => fetchNow({ refresh: 1 })),
     order("Mark stale", "", async () => {
-      if (await ask("Mark this URL stale?", `${url} is revalidated at its next request.`, "Mark stale")) await run("purge", {}, { url, soft: true }, "The URL is stale.");
+      if (await ask("Mark this URL stale?", `${url} is revalidated at its next request.`, "Mark stale")) await purge({ soft: true }, "The URL is stale.");
     }),
     order("Purge", "danger", async () => {
-      if (await ask("Purge this URL?", `All variants of ${url} are removed from all caches.`, "Purge")) await run("purge", {}, { url }, "The URL was purged.");
+      if (await ask("Purge this URL?", `All variants of ${url} are removed from all caches.`, "Purge")) await purge({}, "The URL was purged.");
     }));
 }
 
