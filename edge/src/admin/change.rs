@@ -33,7 +33,9 @@ impl Change {
             Some(status) => {
                 tracing::info!(target: "sluice::event::change::ordered", %who, %client, status, "{action}: {what}");
             }
-            None => tracing::info!(target: "sluice::event::change::ordered", %who, %client, "{action}: {what}"),
+            None => {
+                tracing::info!(target: "sluice::event::change::ordered", %who, %client, "{action}: {what}")
+            }
         }
     }
 }

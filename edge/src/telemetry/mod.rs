@@ -53,7 +53,7 @@ pub use selection::{LogRule, Selection};
 pub use server_state::EffectiveState;
 pub use table::{
     BufferNumbers, CacheNumbers, CertificateNumbers, CertificateTotals, CompressNumbers, Counters,
-    FilesNumbers, ProcessNumbers, RouteCounters, RouteNumbers, ServerCounters,
-    ServerMeasures, ServerNumbers, VolumeFlags, VolumeNumbers, WorkerMeasures, WorkerNumbers,
+    FilesNumbers, ProcessNumbers, RouteCounters, RouteNumbers, ServerCounters, ServerMeasures,
+    ServerNumbers, VolumeFlags, VolumeNumbers, WorkerMeasures, WorkerNumbers,
 };
 pub use template::{FIELD_NAMES, Template, TemplateError, TemplateFault};

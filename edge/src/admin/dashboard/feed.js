@@ -28,6 +28,7 @@ export class Feed {
   #abort = null;
   #timer = 0;
   #loaded = 0;
+  #gap = null;
 
   /**
    * `streamed`: whether new points come as a stream. Otherwise the history is asked again. `certain`: whether all series exist,
@@ -160,7 +161,10 @@ export class Feed {
     const since = performance.now() - this.#loaded;
     const isGap = end !== null && at - end > this.step * 1.5;
     const isOld = this.compared && since > Math.max(RELOAD_MIN_MS, period().seconds * 50);
-    return (isGap && since > RELOAD_MIN_MS / 10) || isOld;
+    // If the history lacks the points of a gap, too, nothing was collected then.
+    const isNew = isGap && this.#gap !== end;
+    this.#gap = isGap ? end : this.#gap;
+    return isNew || isOld;
   }
 
   #point({ t, series }, signal) {

@@ -5,7 +5,7 @@ use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
-use sluice_lab::origin::{Origin, OriginOptions, Resource, Seen};
+use sluice_lab::origin::{Modified, Origin, OriginOptions, Resource, Seen, Tag};
 
 use super::traffic::{MEDIA_BYTES, Traffic};
 use crate::commands::output::{announce, log_messages, say};
@@ -17,12 +17,12 @@ use crate::wiring;
 /// Size of the volume, which is in a temporary file.
 const VOLUME: &str = "96MiB";
 /// Longest time until a page is requested from the origin again.
-const PAGE_MAX_AGE: &str = "max-age=60";
+const PAGE_MAX_AGE: &str = "max-age=20";
 /// Time of one round, in which pages set cookies for a while, so that the hit ratio falls.
-const ROUND: Duration = Duration::from_secs(300);
+const ROUND: Duration = Duration::from_secs(360);
 /// The part of a round in which pages set cookies.
 const COOKIES_FROM: Duration = Duration::from_secs(120);
-const COOKIES_TO: Duration = Duration::from_secs(180);
+const COOKIES_TO: Duration = Duration::from_secs(240);
 /// Time that the slower origin takes for each response.
 const SLOW: Duration = Duration::from_millis(25);
 const FAST: Duration = Duration::from_millis(4);
@@ -76,7 +76,7 @@ fn respond(seen: &Seen, elapsed: Duration) -> Resource {
     let sized = |least: u64, most: u64| Resource::noise(number, least + number % (most - least));
     let folder = path.split('/').nth(1).unwrap_or_default();
     match folder {
-        "img" => sized(2 << 10, 60 << 10).cache_control("max-age=3600"),
+        "img" => sized(2 << 10, 40 << 10).cache_control("max-age=3600"),
         "video" => Resource::noise(number, MEDIA_BYTES).cache_control("max-age=86400"),
         "pages" => page(sized(4 << 10, 24 << 10), elapsed),
         "account" => sized(1 << 10, 4 << 10).cache_control("private"),
@@ -87,7 +87,10 @@ fn respond(seen: &Seen, elapsed: Duration) -> Resource {
 
 /// Returns a page, which sets a cookie during a part of each round.
 fn page(page: Resource, elapsed: Duration) -> Resource {
+    // Without a validator, an expired page can't be confirmed and is fetched again.
     let page = page
+        .tag(Tag::None)
+        .modified(Modified::None)
         .cache_control(PAGE_MAX_AGE)
         .header("Content-Type", "text/html");
     match sets_cookies(elapsed) {
@@ -125,10 +128,10 @@ price_per_gb = 0.05
 path = {volume}
 size = \"{VOLUME}\"
 [cache.media]
-memory = \"24MiB\"
+memory = \"32MiB\"
 volumes = \"disk1\"
 [cache.pages]
-memory = \"8MiB\"
+memory = \"12MiB\"
 [upstream.origin]
 servers = [\"http://{fast}\", \"http://{slow}\"]
 [upstream.legacy]
@@ -178,7 +181,7 @@ fn invitation(edge: SocketAddr, admin: &str) -> String {
 The dashboard: http://{admin}/dashboard/
 
 Clients of this demo send about {rate} requests per second to http://{edge}: for images, parts of videos, pages, an API,
-and some that fail. After two minutes, the pages set cookies for a minute, so that they are not stored: find out on the
+and some that fail. After two minutes, the pages set cookies for two minutes, so that they are not stored: find out on the
 dashboard why the hit ratio fell. For the X-ray: http://media.example/img/1.jpg
 
 Press Ctrl-C to end the demo.
@@ -194,7 +197,7 @@ mod tests {
     #[test]
     fn pages_set_cookies_for_a_while() {
         let set = |s| sets_cookies(Duration::from_secs(s));
-        assert!(!set(0) && !set(119) && set(120) && set(179) && !set(180));
-        assert!(!set(300) && set(420));
+        assert!(!set(0) && !set(119) && set(120) && set(239) && !set(240));
+        assert!(!set(360) && set(480));
     }
 }
