@@ -17,6 +17,8 @@ const PROGRAMS: &[(&str, &str)] = &[
     ("nghttp", "nghttp2-client"),
     ("h2load", "nghttp2-client"),
     ("openssl", "openssl"),
+    ("prometheus", "prometheus"),
+    ("promtool", "prometheus"),
     ("named", "bind9"),
     ("nsupdate", "bind9-dnsutils"),
     ("wget", "wget"),
@@ -182,6 +184,8 @@ fn apt_get() -> Command {
     command.env("DEBIAN_FRONTEND", "noninteractive");
     // Prevents packaged servers from starting. Tests start their own servers on free ports.
     command.env("RUNLEVEL", "1");
+    // The same with systemd.
+    command.env("SYSTEMD_OFFLINE", "1");
     command
 }
 

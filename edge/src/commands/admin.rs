@@ -14,7 +14,7 @@ use crate::config;
 use crate::tls::{self, CertificateFiles, ConnectError, OpenError, Trust};
 
 /// Options that say how a command finds the running Sluice.
-#[derive(Debug, Args)]
+#[derive(Clone, Debug, Args)]
 pub struct AdminArgs {
     /// Admin address of the running Sluice, as in 127.0.0.1:9901, https://HOST:9901 or unix:/run/sluice/admin.sock
     /// [default: SLUICE_ADMIN, or that of the configuration file, or 127.0.0.1:9901]
@@ -58,6 +58,13 @@ impl AdminArgs {
             true => None,
             false => source::config_file(self.config.as_deref()),
         }
+    }
+
+    /// Returns the admin address of the running Sluice as text.
+    #[cfg(feature = "top")]
+    pub(super) fn address(&self) -> anyhow::Result<String> {
+        let found = source::admin(self.admin.as_ref(), self.config.as_deref())?;
+        Ok(found.url.to_string())
     }
 
     /// Sends a request to the admin address and returns the reply with any status.

@@ -22,6 +22,8 @@ mod sign;
 mod source;
 mod status;
 mod system;
+#[cfg(feature = "top")]
+mod top;
 mod trust;
 mod what_if;
 
@@ -82,6 +84,9 @@ enum Command {
     Trust(trust::TrustArgs),
     /// Show the counters, caches and upstreams of a running Sluice
     Status(status::StatusArgs),
+    /// Show the traffic, caches, volumes and servers of a running Sluice live in the terminal
+    #[cfg(feature = "top")]
+    Top(top::TopArgs),
     /// Draw which bytes of a URL are stored, being fetched or missing, with recent decisions and their reasons
     Inspect(inspect::InspectArgs),
     /// Run a program that sets DNS records, for the Sluice that has started this command
@@ -103,6 +108,8 @@ pub fn run() -> ExitCode {
         Command::Sign(args) => sign::run(&args),
         Command::Trust(args) => trust::run(&args),
         Command::Status(args) => status::run(&args),
+        #[cfg(feature = "top")]
+        Command::Top(args) => top::run(&args),
         Command::Inspect(args) => inspect::run(&args),
         Command::DnsProgram(args) => dns_program::run(&args),
     };

@@ -2,7 +2,7 @@
 
 pub(super) mod table;
 mod upstreams;
-mod values;
+pub(super) mod values;
 mod volumes;
 
 use std::fmt::Write;

@@ -4,6 +4,8 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::sync::OnceLock;
 
+use super::memory;
+
 /// Number of milliseconds in a second.
 const MS: u64 = 1000;
 /// Most bytes that the kernel writes about the memory of a process.
@@ -12,9 +14,18 @@ const STATM_MAX: usize = 256;
 /// The file with the memory of this process, which a sandbox would not permit to open.
 static STATM: OnceLock<Option<File>> = OnceLock::new();
 
-/// Opens the file from which `resident_bytes` reads. Called before the sandbox starts.
+/// Memory that this process can use, read before a sandbox forbids it.
+static MEMORY_LIMIT: OnceLock<Option<u64>> = OnceLock::new();
+
+/// Opens the file from which `resident_bytes` reads, and reads `memory_limit`. Called before the sandbox starts.
 pub fn prepare() {
     STATM.get_or_init(|| File::open("/proc/self/statm").ok());
+    MEMORY_LIMIT.get_or_init(memory::available);
+}
+
+/// Returns the memory in bytes that this process can use at most, as it was when this function was first called.
+pub fn memory_limit() -> Option<u64> {
+    *MEMORY_LIMIT.get_or_init(memory::available)
 }
 
 /// Returns the resident memory of this process in bytes. `None` if `/proc` can't be read.

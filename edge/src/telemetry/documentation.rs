@@ -15,7 +15,8 @@ use super::{
 const BEGINNING: &str = "\
 # Metrics
 
-This page lists every counter, gauge and histogram. It is written from the table in `edge/src/telemetry/table.rs`.
+This page lists every counter, gauge and histogram. It is written from the tables in `edge/src/telemetry/table.rs` and
+`traffic_table.rs`.
 
 `GET /status` at the admin address returns the numbers as JSON, `GET /metrics` in Prometheus' text format (version
 0.0.4), or as OpenMetrics (version 1.0.0) if `Accept` asks for `application/openmetrics-text`; `sluice status` prints the

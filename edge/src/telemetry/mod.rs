@@ -25,6 +25,7 @@ mod server_state;
 mod table;
 mod table_macros;
 mod template;
+mod traffic_table;
 
 #[cfg(test)]
 mod documentation;
@@ -53,7 +54,9 @@ pub use selection::{LogRule, Selection};
 pub use server_state::EffectiveState;
 pub use table::{
     BufferNumbers, CacheNumbers, CertificateNumbers, CertificateTotals, CompressNumbers, Counters,
-    FilesNumbers, ProcessNumbers, RouteCounters, RouteNumbers, ServerCounters, ServerMeasures,
-    ServerNumbers, VolumeFlags, VolumeNumbers, WorkerMeasures, WorkerNumbers,
+    FilesNumbers, ProcessNumbers, VolumeFlags, VolumeNumbers, WorkerMeasures, WorkerNumbers,
 };
 pub use template::{FIELD_NAMES, Template, TemplateError, TemplateFault};
+pub use traffic_table::{
+    RouteCounters, RouteNumbers, ServerCounters, ServerMeasures, ServerNumbers,
+};

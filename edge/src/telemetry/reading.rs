@@ -4,10 +4,8 @@ use std::sync::Arc;
 
 use super::measures::Measures;
 use super::metric::Numbers;
-use super::table::{
-    CacheNumbers, ProcessNumbers, RouteMeasures, RouteNumbers, ServerMeasures, ServerNumbers,
-    VolumeNumbers, WorkerMeasures, WorkerNumbers,
-};
+use super::table::{CacheNumbers, ProcessNumbers, VolumeNumbers, WorkerMeasures, WorkerNumbers};
+use super::traffic_table::{RouteMeasures, RouteNumbers, ServerMeasures, ServerNumbers};
 
 /// The numbers and histograms of one member of a scope at one moment, or a sum or difference of these.
 #[derive(Clone, Debug, Default, PartialEq)]

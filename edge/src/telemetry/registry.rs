@@ -47,6 +47,7 @@ impl Telemetry {
     }
 
     /// Returns each worker's counters, in the order of their indexes.
+    #[cfg(test)]
     pub fn workers(&self) -> Vec<Arc<Counters>> {
         let workers = self.0.lock();
         workers.values().map(|one| one.counters.clone()).collect()

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 
 use super::reading::{Reading, RouteReading};
-use super::table::RouteCounters;
+use super::traffic_table::RouteCounters;
 
 /// The names under which the counters of a route live on over reloads. The number of keys is bounded by the
 /// configuration.

@@ -54,7 +54,9 @@ impl Edge {
             uptime_seconds: (self.clock.monotonic_us() - self.began_us) / 1_000_000,
             config_generation: snapshot.generation,
             tls_files_refused: snapshot.encryption.refused.len() as u64,
+            config_reload_failed: u64::from(self.last_error.lock().is_some()),
             resident_bytes: usage::resident_bytes().unwrap_or(0),
+            memory_limit: usage::memory_limit().unwrap_or(0),
             process_cpu_ms: usage::process_cpu_ms(),
         }
     }

@@ -4,6 +4,8 @@
 mod first_hour;
 mod lab;
 mod machine;
+#[cfg(feature = "top")]
+mod top;
 
 use std::io::{BufRead, BufReader, Read, Seek};
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! Tests with real clients (browsers, curl, nghttp, h2load, wget, ffmpeg, apt, gRPC) and the real program.
+//! Tests with real clients (browsers, curl, nghttp, h2load, wget, ffmpeg, apt, gRPC, Prometheus) and the real program.
 //!
 //! If a client is not installed, its tests are skipped with a message. With `CI=true` they fail
 //! instead.
@@ -17,5 +17,6 @@ mod harness;
 mod http2;
 mod http2_origins;
 mod languages;
+mod prometheus;
 mod tools;
 mod wget;

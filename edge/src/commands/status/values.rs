@@ -4,16 +4,16 @@ use serde_json::Value;
 
 use crate::commands::output::harmless;
 
-pub(super) fn number(value: &Value, key: &str) -> u64 {
+pub(in crate::commands) fn number(value: &Value, key: &str) -> u64 {
     value[key].as_u64().unwrap_or(0)
 }
 
 /// Returns a string with everything escaped that could control a terminal, or `-` if the value is
 /// no string.
-pub(super) fn text(value: &Value) -> String {
+pub(in crate::commands) fn text(value: &Value) -> String {
     harmless(value.as_str().unwrap_or("-"))
 }
 
-pub(super) fn items(value: &Value) -> impl Iterator<Item = &Value> {
+pub(in crate::commands) fn items(value: &Value) -> impl Iterator<Item = &Value> {
     value.as_array().into_iter().flatten()
 }

@@ -66,8 +66,8 @@ mod tests {
     #[test]
     fn routes_are_named_by_site_and_condition() {
         let text = "[[site]]\nhosts = [\"a.example\", \"b.example\"]\n\
-            [[site.route]]\npath = \"/x/*\"\nrespond = 200\n[[site.route]]\nrespond = 200\n\
-            [[site]]\n[[site.route]]\npath = \"/x\"\nquery = \"q\"\nrespond = 200\n";
+            [[site.route]]\npath = \"/x/*\"\nrespond = \"x\"\n[[site.route]]\nrespond = \"x\"\n\
+            [[site]]\n[[site.route]]\npath = \"/x\"\nquery = \"q\"\nrespond = \"x\"\n";
         let plan = config::parse("test.toml", text).expect("a plan").plan;
         let sites: Vec<String> = plan
             .site_names()

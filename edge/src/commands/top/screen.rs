@@ -1,0 +1,160 @@
+//! The terminal of `sluice top`: switches it to a screen of its own, and back however the command ends.
+
+use std::io::{self, BufWriter, Stdout, Write};
+use std::panic;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use ratatui::Terminal;
+use ratatui::backend::CrosstermBackend;
+use ratatui::crossterm::cursor::Show;
+use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
+use ratatui::crossterm::execute;
+use ratatui::crossterm::terminal::{
+    Clear, ClearType, EnterAlternateScreen, LeaveAlternateScreen, disable_raw_mode, enable_raw_mode,
+};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+
+use super::model::Action;
+
+/// Size of the buffer in which a frame is collected before it is written.
+const FRAME: usize = 64 << 10;
+/// Most events that are handled before the next frame.
+const EVENTS_MAX: usize = 100;
+
+/// The terminal while it has a screen of its own. Dropping it restores the terminal.
+pub struct Screen {
+    /// The terminal to draw on.
+    pub terminal: Terminal<CrosstermBackend<BufWriter<Stdout>>>,
+    ended: Arc<AtomicBool>,
+}
+
+/// An event at the terminal.
+pub enum Happened {
+    /// Commands of the user; none if only the size changed, or nothing happened.
+    Actions(Vec<Action>),
+    /// A signal ends the command.
+    Ended,
+}
+
+impl Screen {
+    /// Takes the terminal over. A panic or a signal restores it.
+    ///
+    /// # Errors
+    ///
+    /// There is no terminal, or it can't be controlled.
+    pub fn open() -> io::Result<Screen> {
+        let ended = Arc::new(AtomicBool::new(false));
+        for signal in [SIGINT, SIGTERM, SIGHUP] {
+            signal_hook::flag::register(signal, ended.clone())?;
+        }
+        let earlier = panic::take_hook();
+        panic::set_hook(Box::new(move |info| {
+            restore();
+            earlier(info);
+        }));
+        enable_raw_mode()?;
+        let opened = Screen::enter(ended);
+        if opened.is_err() {
+            restore();
+        }
+        opened
+    }
+
+    fn enter(ended: Arc<AtomicBool>) -> io::Result<Screen> {
+        // `Terminal::clear` would ask for the cursor's position, which not every terminal reports.
+        execute!(io::stdout(), EnterAlternateScreen, Clear(ClearType::All))?;
+        let backend = CrosstermBackend::new(BufWriter::with_capacity(FRAME, io::stdout()));
+        let terminal = Terminal::new(backend)?;
+        Ok(Screen { terminal, ended })
+    }
+
+    /// Waits at most this long for events, and returns them.
+    ///
+    /// # Errors
+    ///
+    /// The terminal is gone.
+    pub fn wait(&self, timeout: Duration) -> io::Result<Happened> {
+        let mut actions = Vec::new();
+        let mut timeout = timeout;
+        for _ in 0..EVENTS_MAX {
+            let is_there = match event::poll(timeout) {
+                // A signal came, which is seen below.
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => false,
+                polled => polled?,
+            };
+            if !is_there {
+                break;
+            }
+            if let Event::Key(key) = event::read()? {
+                actions.extend(action(key));
+            }
+            timeout = Duration::ZERO;
+        }
+        Ok(match self.ended.load(Ordering::Relaxed) {
+            true => Happened::Ended,
+            false => Happened::Actions(actions),
+        })
+    }
+}
+
+impl Drop for Screen {
+    fn drop(&mut self) {
+        restore();
+    }
+}
+
+/// Gives the terminal back. A terminal that is gone needs nothing.
+fn restore() {
+    let mut out = io::stdout();
+    let _ = execute!(out, LeaveAlternateScreen, Show);
+    let _ = disable_raw_mode();
+    let _ = out.flush();
+}
+
+/// Returns the command of a key.
+fn action(key: KeyEvent) -> Option<Action> {
+    if key.kind == KeyEventKind::Release {
+        return None;
+    }
+    let with_control = key.modifiers.contains(KeyModifiers::CONTROL);
+    Some(match key.code {
+        KeyCode::Char('c') if with_control => Action::Quit,
+        KeyCode::Char(_) if with_control => return None,
+        KeyCode::Char('q' | 'Q') => Action::Quit,
+        KeyCode::Char('?' | 'h') | KeyCode::F(1) => Action::Help,
+        KeyCode::Char('r' | 'R') => Action::Reverse,
+        KeyCode::Char('t' | 'T') => Action::Span,
+        KeyCode::Char('<' | ',') | KeyCode::Left => Action::PreviousColumn,
+        KeyCode::Char('>' | '.') | KeyCode::Right => Action::NextColumn,
+        KeyCode::Char('k') | KeyCode::Up => Action::Up,
+        KeyCode::Char('j') | KeyCode::Down => Action::Down,
+        KeyCode::Char('g') | KeyCode::Home => Action::First,
+        KeyCode::Char('G') | KeyCode::End => Action::Last,
+        KeyCode::Char(digit @ '1'..='9') => Action::Pane(digit as usize - '1' as usize),
+        KeyCode::Esc => Action::Back,
+        KeyCode::Tab => Action::NextPane,
+        KeyCode::BackTab => Action::PreviousPane,
+        KeyCode::PageUp => Action::PageUp,
+        KeyCode::PageDown => Action::PageDown,
+        _ => return None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_are_commands() {
+        let of = |code| action(KeyEvent::new(code, KeyModifiers::NONE));
+        assert_eq!(of(KeyCode::Char('q')), Some(Action::Quit));
+        assert_eq!(of(KeyCode::Char('?')), Some(Action::Help));
+        assert_eq!(of(KeyCode::Char('3')), Some(Action::Pane(2)));
+        assert_eq!(of(KeyCode::Char('x')), None);
+        let with_control = |c| action(KeyEvent::new(KeyCode::Char(c), KeyModifiers::CONTROL));
+        assert_eq!(with_control('c'), Some(Action::Quit));
+        assert_eq!(with_control('q'), None);
+    }
+}
