@@ -289,7 +289,7 @@ export class Chart {
     this.#uplot = new uPlot({
       width: Math.max(100, Math.floor(this.plot.clientWidth)),
       height: this.options.height,
-      padding: [8, 10, 0, 0],
+      padding: [8, 20, 0, 0],
       legend: { show: false },
       pxAlign: 1,
       cursor: { sync: { key: "sluice", setSeries: false }, drag: { x: true, y: false, setScale: false }, points: { size: 7 }, y: false },

@@ -33,7 +33,7 @@ export function start(root, context) {
       if (Object.keys(upstreams).length === 0) put(list, h("div", { class: "card" }, note("No upstream is configured.")));
       else showAll(list, upstreams, context, load);
       const all = Object.entries(upstreams).flatMap(([name, upstream]) => upstream.servers.map((server) => ({ name, server })));
-      const chosen = all.find((one) => `${one.name} ${one.server.address}` === param("server")) || all[0];
+      const chosen = all.find((one) => `${one.name} ${one.server.address}` === param("server")) || all.reduce((most, one) => (most && most.server.requests >= one.server.requests ? most : one), null);
       if (!chosen) return;
       const key = `${chosen.name} ${chosen.server.address}`;
       if (key !== shown) {
@@ -146,8 +146,11 @@ function showServer(box, context, upstream, server) {
 
 function showReuse(box, feed) {
   const [requests, reuses, connects] = [mean(feed.now("requests")), mean(feed.now("reuses")), mean(feed.now("connects"))];
-  if (requests === null || reuses === null) return;
-  put(box, `In this period ${format.share(requests > 0 ? reuses / requests : null)} of the requests used a connection that had carried others before`,
+  if (!(requests > 0) || reuses === null) {
+    put(box, "No request was sent to this server in this period.");
+    return;
+  }
+  put(box, `In this period ${format.share(reuses / requests)} of the requests used a connection that had carried others before`,
     connects > 0 ? `, ${format.count(requests / connects)} requests for each connection that was opened.` : ", and none was opened.");
 }
 
