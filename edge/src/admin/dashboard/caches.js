@@ -20,9 +20,11 @@ export function start(root, context) {
   const curves = h("div", { class: "block" });
   put(root, h("h1", null, "Caches and volumes"), caches, charts, curves, volumes);
   let names = "";
+  let latest = null;
   context.every(3, async () => {
     try {
       const status = await get("status", {}, context.signal);
+      latest = status;
       put(caches, Object.entries(status.caches || {}).map(([name, numbers]) => cacheCard(name, numbers, status)));
       if (Object.keys(status.caches || {}).length === 0) put(caches, note("No cache is configured."));
       const now = JSON.stringify([Object.keys(status.caches || {}), (status.volumes || []).map((one) => one.name)]);
@@ -45,7 +47,7 @@ export function start(root, context) {
   const showWhatIf = async () => {
     try {
       const data = await get("what-if", {}, context.signal);
-      whatIf(curves, data.caches || {}, context.shared.settings);
+      whatIf(curves, data.caches || {}, context.shared.settings, latest);
     } catch (error) {
       if (!context.signal.aborted) put(curves, h("h2", null, "What if the cache were larger?"), card("Miss-ratio curves", trouble(error, "simulation of other sizes")));
     }

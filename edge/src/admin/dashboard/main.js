@@ -3,7 +3,7 @@
 import { get, hasToken, onUnauthorized, setToken } from "./api.js";
 import { loadLibrary, recolor, refreshCharts } from "./chart.js";
 import { Context } from "./context.js";
-import { forgetColors, h, put, say, text } from "./dom.js";
+import { forgetColors, h, put, say, svg, text } from "./dom.js";
 import { loadCatalog } from "./metrics.js";
 import * as overview from "./overview.js";
 import { choice, choose, failed, select, toast } from "./parts.js";
@@ -13,12 +13,12 @@ import * as state from "./state.js";
 const VIEWS = [
   ["overview", "Overview", "M3 13h4v7H3zM10 8h4v12h-4zM17 3h4v17h-4z", async () => overview],
   ["routes", "Routes", "M4 5h10l4 3-4 3H4zM20 13H10l-4 3 4 3h10z", () => import("./routes.js")],
-  ["caches", "Caches", "M12 3c5 0 8 1.500 8 3.200S17 9.500 12 9.500 4 8 4 6.200 7 3 12 3zM4 9c1.500 1.500 4.500 2.200 8 2.200S18.500 10.500 20 9v4c0 1.800-3 3.200-8 3.200S4 14.800 4 13zM4 15.500c1.500 1.500 4.500 2.200 8 2.200s6.500-.7 8-2.200V18c0 1.700-3 3-8 3s-8-1.300-8-3z", () => import("./caches.js")],
-  ["upstreams", "Upstreams", "M4 4h16v6H4zM4 14h16v6H4zM7 6.200h2v1.600H7zM7 16.200h2v1.600H7z", () => import("./upstreams.js")],
-  ["connections", "Connections", "M9 7V3h2v4h2V3h2v4h2v4c0 2.500-1.700 4.500-4 4.900V21h-2v-5.100C8.700 15.500 7 13.500 7 11V7z", () => import("./connections.js")],
-  ["events", "Events", "M12 2 1.500 21h21zM11 9h2v6h-2zM11 16.500h2v2h-2z", () => import("./events.js")],
-  ["top", "Top URLs", "M4 5h16v3H4zM4 10.500h11v3H4zM4 16h7v3H4z", () => import("./top.js")],
-  ["xray", "X-ray", "M10 3a7 7 0 1 1-4.500 12.400L2 19l1.500 1.500L7 17M10 5.200a4.800 4.800 0 1 0 0 9.600 4.800 4.800 0 0 0 0-9.600z", () => import("./xray.js")],
+  ["caches", "Caches", "M12 3c5 0 8 1.5 8 3.2S17 9.5 12 9.5 4 8 4 6.2 7 3 12 3zM4 9c1.5 1.5 4.5 2.2 8 2.2S18.5 10.5 20 9v4c0 1.8-3 3.2-8 3.2S4 14.8 4 13zM4 15.5c1.5 1.5 4.5 2.2 8 2.2s6.5-.7 8-2.2V18c0 1.7-3 3-8 3s-8-1.3-8-3z", () => import("./caches.js")],
+  ["upstreams", "Upstreams", "M4 4h16v6H4zM4 14h16v6H4zM7 6.2h2v1.6H7zM7 16.2h2v1.6H7z", () => import("./upstreams.js")],
+  ["connections", "Connections", "M9 7V3h2v4h2V3h2v4h2v4c0 2.5-1.7 4.5-4 4.9V21h-2v-5.1C8.7 15.5 7 13.5 7 11V7z", () => import("./connections.js")],
+  ["events", "Events", "M12 2 1.5 21h21zM11 9h2v6h-2zM11 16.5h2v2h-2z", () => import("./events.js")],
+  ["top", "Top URLs", "M4 5h16v3H4zM4 10.5h11v3H4zM4 16h7v3H4z", () => import("./top.js")],
+  ["xray", "X-ray", "M10 3a7 7 0 1 1-4.5 12.4L2 19l1.5 1.5L7 17M10 5.2a4.8 4.8 0 1 0 0 9.6 4.8 4.8 0 0 0 0-9.6z", () => import("./xray.js")],
 ];
 const THEMES = [["", "Auto"], ["light", "Light"], ["dark", "Dark"]];
 
@@ -26,16 +26,7 @@ const shared = { settings: null };
 let context = null;
 let shown = "";
 
-function icon(path) {
-  const svg = document.createElementNS("http://www.w3.org/2000/svg", "svg");
-  svg.setAttribute("viewBox", "0 0 24 24");
-  svg.setAttribute("aria-hidden", "true");
-  const shape = document.createElementNS("http://www.w3.org/2000/svg", "path");
-  shape.setAttribute("d", path);
-  shape.setAttribute("fill-rule", "evenodd");
-  svg.append(shape);
-  return svg;
-}
+const icon = (path) => svg("svg", { viewBox: "0 0 24 24", "aria-hidden": "true" }, svg("path", { d: path, "fill-rule": "evenodd" }));
 
 function showNavigation() {
   const list = h("ul", null, VIEWS.map(([path, name, picture]) => h("li", null,
@@ -51,7 +42,7 @@ function showNavigation() {
 const ranges = choice("Range", state.RANGES.map(([key, , full]) => [key, key, full]), "", (key) => state.set({ range: key, from: "", to: "" }));
 const compare = select("Compare with", state.COMPARISONS.map(([key, name]) => [key, key ? `vs. ${name}` : "Compare …"]), state.get("compare"), (key) => state.set({ compare: key }));
 const live = h("button", { type: "button", class: "live", onclick: () => toggleLive() });
-const theme = select("Theme", THEMES, document.documentElement.dataset.theme || "", setTheme);
+const theme = select("Theme", THEMES, chosenTheme(), setTheme);
 const copy = h("button", { type: "button", class: "quiet", title: "Copy a link to exactly this view and period", onclick: () => copyLink() }, "Copy link");
 const logout = h("button", { type: "button", class: "quiet", hidden: true, onclick: () => { setToken(""); location.reload(); } }, "Log out");
 let streamState = "";
@@ -74,15 +65,20 @@ async function copyLink() {
 }
 
 function setTheme(chosen) {
-  if (chosen) document.documentElement.dataset.theme = chosen;
-  else delete document.documentElement.dataset.theme;
   try {
     chosen ? localStorage.setItem("sluice-theme", chosen) : localStorage.removeItem("sluice-theme");
   } catch {
-    // Without storage, the choice lasts until the page is loaded again.
+    // Without storage, the theme follows the system.
   }
-  forgetColors();
-  recolor();
+  dispatchEvent(new Event("sluice-choose"));
+}
+
+function chosenTheme() {
+  try {
+    return localStorage.getItem("sluice-theme") || "";
+  } catch {
+    return "";
+  }
 }
 
 function showTools() {
@@ -172,7 +168,7 @@ function begin() {
     streamState = now;
     showTools();
   });
-  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => { forgetColors(); recolor(); });
+  addEventListener("sluice-theme", () => { forgetColors(); recolor(); });
   showNavigation();
   showTools();
   show();

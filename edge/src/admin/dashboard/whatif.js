@@ -8,30 +8,35 @@ import { plainTable } from "./table.js";
 const [WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM] = [560, 230, 46, 14, 12, 34];
 
 /** Shows the curve of each cache. */
-export function whatIf(box, caches, settings) {
+export function whatIf(box, caches, settings, status) {
   const names = Object.keys(caches);
   put(box, h("h2", null, "What if the cache were larger?"),
-    names.length === 0 ? h("div", { class: "card" }, note("No cache is simulated yet.")) : h("div", { class: "grid" }, names.map((name) => curve(name, caches[name], settings))));
+    names.length === 0 ? h("div", { class: "card" }, note("No cache is simulated yet.")) : h("div", { class: "grid" }, names.map((name) => curve(name, caches[name], settings, originRate(status, name)))));
 }
 
-function curve(name, data, settings) {
+/** Bytes per second that the origins have sent for a cache since the start. */
+function originRate(status, name) {
+  const bytes = status?.cache_traffic?.[name]?.upstream_bytes;
+  return status?.uptime_s > 0 && bytes > 0 ? bytes / status.uptime_s : 0;
+}
+
+function curve(name, data, settings, rate) {
   const points = (data.points || []).filter((one) => typeof one.hit_ratio === "number");
   if (points.length < 2) return card(name, note("Too few requests have been sampled yet."));
   const now = points.find((one) => one.times === 1) || points[Math.floor(points.length / 2)];
   return h("section", { class: "card", "aria-label": `What-if of ${name}` }, h("div", { class: "head" }, h("h3", null, name), h("span", { class: "note" }, `${format.count(data.references)} requests simulated, 1 of ${format.count(1 / (data.sampled || 1))} sampled`)),
-    sentence(points, now, data, settings), picture(name, points, now, data), details(name, points, now));
+    sentence(points, now, settings, rate), picture(name, points, now, data), details(name, points, now));
 }
 
 /** Tells what twice the size would save, or that it would not. */
-function sentence(points, now, data, settings) {
+function sentence(points, now, settings, rate) {
   const twice = points.find((one) => one.times === 2 * now.times);
   const half = points.find((one) => one.times === now.times / 2);
   if (!twice) return null;
   const gain = twice.hit_ratio - now.hit_ratio;
   const less = now.byte_hit_ratio < 1 ? (twice.byte_hit_ratio - now.byte_hit_ratio) / (1 - now.byte_hit_ratio) : 0;
   const price = settings?.price_per_gb ?? 0;
-  const rate = data.measured?.bytes_per_s ?? data.bytes_per_s;
-  const saved = price > 0 && rate > 0 ? (rate * (twice.byte_hit_ratio - now.byte_hit_ratio) * 30 * 86400) / 1e9 * price : null;
+  const saved = price > 0 && rate > 0 ? rate * Math.max(0, less) * 30 * 86400 / 1e9 * price : null;
   const parts = [h("strong", null, `With twice the size (${format.bytes(twice.bytes)}) the hit ratio would be ${format.share(twice.hit_ratio)}`), ` in place of ${format.share(now.hit_ratio)}: `,
     gain > 0.005 ? `the origins would send ${format.share(Math.max(0, less))} fewer bytes for it` : "hardly a gain", saved === null ? ". " : `, which saves ${format.money(saved, settings.price_currency ?? "$")} a month. `];
   if (half && now.hit_ratio - half.hit_ratio < 0.01) parts.push(`Half the size would do, too (${format.share(half.hit_ratio)}).`);
