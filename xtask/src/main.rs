@@ -4,6 +4,8 @@ mod bench;
 mod conformance;
 mod deny;
 mod h2spec;
+mod npm;
+mod page;
 mod soak;
 mod steps;
 mod tasks;

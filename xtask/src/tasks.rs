@@ -3,7 +3,7 @@
 use anyhow::{Result, bail};
 
 use crate::steps::{Step, Totals, run};
-use crate::{conformance, deny, tools};
+use crate::{conformance, deny, page, tools};
 
 /// Runs `cargo xtask test`. The last line printed is the total of all tests.
 pub fn test(quick: bool, only: Option<&str>) -> Result<()> {
@@ -50,6 +50,7 @@ fn all_steps() -> Vec<Step> {
         over_http2(),
         Step::cargo("doc-tests", "test --workspace --doc"),
         Step::action("conformance", conformance::step),
+        Step::action("page", page::step),
         // The step `schedules` runs the tests of the store's locks under many thread schedules, with shuttle.
         Step::cargo(
             "schedules",

@@ -155,7 +155,7 @@ fn is_importable(module: &str) -> bool {
 }
 
 /// Returns the path of a program in PATH, or in the folders for servers, which are not in every user's PATH.
-fn find(program: &str) -> Option<PathBuf> {
+pub fn find(program: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     std::env::split_paths(&path)
         .chain(["/usr/sbin".into(), "/usr/local/sbin".into()])

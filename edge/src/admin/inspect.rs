@@ -8,6 +8,7 @@ use super::change::Change;
 use super::explanation::{Explanation, Question};
 use super::fetch_order::{FetchOrder, Fetching};
 use super::object::UrlState;
+use super::price::Price;
 use super::purge::{Order, Purging, Refusal};
 use super::server_order::ServerOrder;
 use super::status::{Status, UpstreamState};
@@ -47,6 +48,12 @@ pub trait Inspect: Send + Sync {
     /// Whether the admin API may be addressed by this host name, which is in lower case and has no
     /// final dot. IP addresses and `localhost` are always permitted.
     fn is_admin_host(&self, name: &str) -> bool;
+
+    /// Returns the price of the traffic that caches save.
+    fn price(&self) -> Price;
+
+    /// Returns the name of this machine; empty if it is not known.
+    fn host_name(&self) -> String;
 
     /// Returns the tokens of requests.
     fn admin_tokens(&self) -> Arc<Tokens>;

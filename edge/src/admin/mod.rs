@@ -7,6 +7,7 @@ mod certificates;
 mod change;
 mod change_in_progress;
 mod connections;
+mod dashboard;
 mod explain;
 mod explanation;
 mod fetch_order;
@@ -20,10 +21,12 @@ mod metrics;
 mod object;
 mod observed;
 mod peer;
+mod price;
 mod purge;
 mod server;
 mod server_order;
 mod servers;
+mod settings;
 mod status;
 mod stream;
 #[cfg(test)]
@@ -44,6 +47,7 @@ pub use inspect::{Inspect, UrlObjects};
 pub use object::{
     DecisionState, FlightState, FreshnessState, ObjectPhase, ObjectState, OnVolume, Span, UrlState,
 };
+pub use price::Price;
 pub use purge::{Order, PurgeLogged, Purging, Refusal};
 pub use server::Admin;
 pub use server_order::{ServerOrder, ServerSet};

@@ -8,7 +8,7 @@ use std::time::Duration;
 use axum::body::{Bytes, to_bytes};
 use axum::extract::{ConnectInfo, Query, Request, State};
 use axum::middleware::{Next, from_fn, from_fn_with_state, map_response};
-use axum::response::{IntoResponse, Response};
+use axum::response::{IntoResponse, Redirect, Response};
 use axum::routing::{get, post};
 use axum::{Extension, Json, Router};
 use hyper::StatusCode;
@@ -20,6 +20,7 @@ use tokio::sync::oneshot;
 use super::certificates;
 use super::change::ChangeNote;
 use super::connections::{AdminListener, AdminSocket, Progress};
+use super::dashboard;
 use super::explain;
 use super::guard::{Guard, check_authority, guard};
 use super::headers::mark;
@@ -30,6 +31,7 @@ use super::metrics;
 use super::observed;
 use super::purge::{BODY_MAX, LOG_WAIT_MAX, Order, Refusal};
 use super::servers;
+use super::settings;
 use super::what_if;
 
 /// Longest time that the thread waits at its end for work in progress.
@@ -39,6 +41,7 @@ const STOP_WAIT_MAX: Duration = Duration::from_secs(1);
 const NOTE_HEADER: HeaderName = HeaderName::from_static("sluice-note");
 
 const INDEX_TEXT: &str = "\
+GET  /dashboard/       the dashboard, for browsers
 GET  /status           the state of everything, JSON
 GET  /status?url=URL   what is stored and being fetched of a URL, JSON
 GET  /explain?url=URL  what would happen to a request, JSON; also &method=METHOD, &headers=LINES, &client=IP
@@ -53,6 +56,7 @@ GET  /stream?scope=SCOPE&member=NAME&series=NAMES
 GET  /health           ok
 GET  /servers          the servers of all upstreams, JSON
 GET  /certificates     the certificates, JSON
+GET  /settings         version, host name and price of traffic, JSON
 GET  /what-if          hit ratios that the caches would have with other sizes, JSON
 GET  /top?by=requests|bytes|misses|latency&minutes=5&n=50
                        the URLs with the most of it in the last minutes (at most 60), JSON
@@ -151,7 +155,11 @@ async fn note_counters(edge: Shared) {
 
 fn pages(edge: Shared) -> Router {
     Router::new()
-        .route("/", get(|| async { INDEX_TEXT }))
+        .route("/", get(index))
+        .route("/dashboard", get(dashboard::redirect))
+        .route(dashboard::PATH, get(dashboard::page))
+        .route("/dashboard/{*name}", get(dashboard::part))
+        .route("/settings", get(settings::show))
         .route("/status", get(status))
         .route("/explain", get(explain::explain))
         .route("/fetch", post(explain::fetch))
@@ -178,6 +186,14 @@ fn pages(edge: Shared) -> Router {
         .layer(map_response(mark))
         .layer(Extension(Streams::default()))
         .with_state(edge)
+}
+
+/// Answers `GET /`: browsers get the dashboard, other clients the list of pages.
+async fn index(headers: HeaderMap) -> Response {
+    match dashboard::is_wanted(&headers) {
+        true => Redirect::temporary(dashboard::PATH).into_response(),
+        false => INDEX_TEXT.into_response(),
+    }
 }
 
 #[derive(Deserialize)]

@@ -54,6 +54,17 @@ impl Inspect for Edge {
         self.history.clone()
     }
 
+    fn price(&self) -> Price {
+        Price {
+            per_gb: 0.05,
+            currency: "EUR".to_owned(),
+        }
+    }
+
+    fn host_name(&self) -> String {
+        "edge1".to_owned()
+    }
+
     fn admin_tokens(&self) -> Arc<Tokens> {
         self.tokens.clone()
     }

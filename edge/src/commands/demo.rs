@@ -1,5 +1,8 @@
 //! `sluice demo`: runs a slow origin and Sluice in front of it, with three requests to try.
 
+mod dashboard;
+mod traffic;
+
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::path::PathBuf;
 use std::thread;
@@ -63,6 +66,9 @@ pub struct DemoArgs {
     /// Use TLS, and HTTP/2 with it, with a certificate of the local authority (`sluice trust`)
     #[arg(long)]
     tls: bool,
+    /// Run several sites with origins and clients, for the dashboard, whose address is printed
+    #[arg(long, conflicts_with_all = ["try_it", "tls", "volume"])]
+    dashboard: bool,
 }
 
 /// Hosts of the demo's certificate.
@@ -130,6 +136,10 @@ fn rate(text: &str) -> Result<u64, String> {
 }
 
 pub fn run(args: &DemoArgs) -> anyhow::Result<()> {
+    if args.dashboard {
+        let [listen, admin] = addresses(args);
+        return dashboard::run(&listen, &admin);
+    }
     let log = LogOptions {
         level: Level::Warn,
         messages: MessageTarget::Stderr,
@@ -181,11 +191,11 @@ fn edge(
     origin: &Origin,
     authority: Option<&Authority>,
 ) -> anyhow::Result<Running> {
-    let address = |typed: &Option<String>, port| typed.clone().unwrap_or_else(|| free(port));
+    let [listen, admin] = addresses(args);
     let options = config::Options {
         origins: vec![format!("http://{}", origin.addr())],
-        listen: vec![address(&args.listen, 8080)],
-        admin: Some(address(&args.admin, 9901)),
+        listen: vec![listen],
+        admin: Some(admin),
         memory: Some("64MiB".to_owned()),
         volumes: args.volume.clone(),
         placement: args.placement.clone(),
@@ -196,6 +206,12 @@ fn edge(
         authority.encrypt(&mut plan);
     }
     wiring::start(plan, None)
+}
+
+/// Returns the addresses for clients and for the admin API.
+fn addresses(args: &DemoArgs) -> [String; 2] {
+    let address = |typed: &Option<String>, port| typed.clone().unwrap_or_else(|| free(port));
+    [address(&args.listen, 8080), address(&args.admin, 9901)]
 }
 
 /// Returns the loopback address with this port, or with a free port if this one is in use.

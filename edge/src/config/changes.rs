@@ -107,6 +107,7 @@ fn admin(old: &Plan, new: &Plan, out: &mut Vec<String>) {
             "TLS of the admin address changed",
         ),
         (have_other_tokens, "tokens of the admin API changed"),
+        (old.price != new.price, "price of traffic changed"),
     ];
     let changes = changes.iter().filter(|(differs, _)| *differs);
     out.extend(changes.map(|(_, what)| (*what).to_owned()));

@@ -49,7 +49,9 @@ pub use changes::changes;
 pub use describe::{describe, describe_edits, describe_fill, describe_rules};
 #[cfg(test)]
 pub use loading::parse;
-pub use loading::{Loaded, StatePlace, admin_place, is_standard_input, load, state_place};
+pub use loading::{
+    Loaded, StatePlace, admin_place, is_standard_input, load, parse_here, state_place,
+};
 pub use obtained::{DirectoryFinding, Findings, HostFinding, Obtained, obtained, report_findings};
 pub use options::Options;
 pub use plan::{

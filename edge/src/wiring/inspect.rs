@@ -13,8 +13,8 @@ use super::preview::{self, request::fields};
 use super::snapshot::Snapshot;
 use crate::admin::{
     CertificateOrder, Certificates, Explanation, FetchOrder, Fetching, FilesState, Inspect,
-    ObjectState, Order, Ordered, Purging, Question, Refusal, ReloadState, ServerOrder, Status,
-    Tokens, UpstreamState, UrlObjects, UrlState, WhatIf,
+    ObjectState, Order, Ordered, Price, Purging, Question, Refusal, ReloadState, ServerOrder,
+    Status, Tokens, UpstreamState, UrlObjects, UrlState, WhatIf,
 };
 use crate::config::RoutePlan;
 use crate::files;
@@ -23,6 +23,7 @@ use crate::http::key::{KeyHash, KeyRules};
 use crate::http::url::Url;
 use crate::http::vary::{self, Reductions};
 use crate::store::{Object, Phase};
+use crate::sys;
 use crate::telemetry::history::SharedHistory;
 use crate::telemetry::{
     FineReading, Observed, RouteNumbers, RouteReading, RouteSums, WorkerReading,
@@ -37,6 +38,14 @@ impl Inspect for Edge {
     fn is_admin_host(&self, name: &str) -> bool {
         let snapshot = self.snapshots.borrow().clone();
         snapshot.plan.admin_hosts.iter().any(|host| host == name)
+    }
+
+    fn price(&self) -> Price {
+        self.snapshots.borrow().plan.price.clone()
+    }
+
+    fn host_name(&self) -> String {
+        sys::host_name().unwrap_or_default()
     }
 
     fn admin_tokens(&self) -> Arc<Tokens> {

@@ -67,9 +67,7 @@ pub fn start(plan: Plan, source: Option<Source>) -> anyhow::Result<Running> {
         files,
     } = listeners::bind(&plan, count)?;
     let admin = admin_socket::bind(&plan)?;
-    let text = source
-        .as_ref()
-        .map_or_else(String::new, |source| source.text.clone());
+    let text = source.as_ref().map(|source| source.text.clone());
     usage::prepare();
     let dropped_privileges = drop_privileges(&plan, source.as_ref())?;
     let schemes = schemes(&plan);
@@ -99,7 +97,7 @@ pub fn start(plan: Plan, source: Option<Source>) -> anyhow::Result<Running> {
         stopping: watch::Sender::new(false),
         drained: watch::Sender::new(0),
         sweeper: Mutex::new(None),
-        text: Mutex::new(text),
+        text: Mutex::new(text.unwrap_or_default()),
         monitor: Monitor::default(),
         obtained: Obtained::default(),
         volumes,

@@ -29,6 +29,7 @@ mod connections;
 mod content_codings;
 mod continued_bodies;
 mod damaged_volumes;
+mod dashboard;
 mod desync;
 mod directives;
 mod disks;

@@ -5,19 +5,15 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
 use sluice_lab::process::{Launch, Process};
 use tempfile::TempDir;
 
 use super::folder;
 use super::report::Sections;
-use crate::tools;
+use crate::npm;
 
-/// Files from which npm installs and runs the suite; the first two list the packages with their hashes.
-const FILES: [&str; 3] = ["package.json", "package-lock.json", "run.mjs"];
-
-/// Longest waits: for the installation of the suite, for a server to listen, and for all tests to end.
-const INSTALL_TIMEOUT: Duration = Duration::from_secs(180);
+/// Longest waits: for a server to listen, and for all tests to end.
 const START_TIMEOUT: Duration = Duration::from_secs(30);
 const RUN_TIMEOUT: Duration = Duration::from_secs(300);
 
@@ -33,20 +29,13 @@ pub struct Suite {
 
 /// Describes the missing programs and how to install them; `None` if the suite can run.
 pub fn missing() -> Option<String> {
-    let missing = |program: &&str| !tools::succeeds(program, &["--version"]);
-    let missing: Vec<_> = ["node", "npm"].into_iter().filter(missing).collect();
-    (!missing.is_empty()).then(|| {
-        format!(
-            "the suite needs {}, which cannot be run: apt-get install --no-install-recommends nodejs npm",
-            missing.join(", ")
-        )
-    })
+    npm::missing("the suite")
 }
 
 impl Suite {
     /// Installs the suite if necessary, and starts its origin and `program`.
     pub fn start(program: &Path) -> Result<Suite> {
-        let installed = install()?;
+        let installed = npm::install("conformance", &folder(), "run.mjs")?;
         let folder = tempfile::Builder::new().prefix("conformance-").tempdir()?;
         let (origin, origin_address) = start_origin(&installed, folder.path())?;
         let (sluice, address) = start_sluice(program, origin_address, folder.path())?;
@@ -120,47 +109,4 @@ fn start_sluice(
         .and_then(|address| address.parse().ok())
         .with_context(|| format!("the address in {line:?}"))?;
     Ok((sluice, address))
-}
-
-/// Returns the folder below the target folder that contains the suite. Installs it again if one of the files has
-/// changed. The copy of the lock file is written last and marks a complete installation.
-fn install() -> Result<PathBuf> {
-    let target = tools::target_folder()?.join("tools/conformance");
-    let [manifest, lock, runner] = FILES;
-    let current = [manifest, lock].iter().all(|name| {
-        let read = |folder: &Path| fs::read(folder.join(name)).ok();
-        read(&target).is_some() && read(&target) == read(&folder())
-    });
-    if !current {
-        println!("installing http-cache-tests");
-        let _ = fs::remove_dir_all(&target);
-        let staged = target.with_extension("new");
-        let _ = fs::remove_dir_all(&staged);
-        fs::create_dir_all(&staged)?;
-        for name in [manifest, lock] {
-            fs::copy(folder().join(name), staged.join(name)).context(name)?;
-        }
-        npm(&staged)?;
-        fs::rename(&staged, &target)?;
-    }
-    fs::copy(folder().join(runner), target.join(runner)).context(runner)?;
-    Ok(target)
-}
-
-/// Installs the packages of the lock file with npm, which verifies the hashes. Scripts of packages are not run.
-fn npm(folder: &Path) -> Result<()> {
-    let output = tempfile::tempdir()?;
-    let mut npm = Launch::new("npm", "npm", output.path())
-        .args(["ci", "--ignore-scripts", "--omit=dev"])
-        .args(["--no-audit", "--no-fund", "--prefix"])
-        .args([folder.display().to_string()])
-        .start()?;
-    let status = npm.wait_exit(INSTALL_TIMEOUT)?;
-    if !status.success() {
-        bail!(
-            "the suite cannot be installed: npm ({status}): {}",
-            npm.stderr()
-        );
-    }
-    Ok(())
 }

@@ -223,6 +223,8 @@ pub struct AdminFile {
     pub address: Key<OrFalse<String>>,
     pub hosts: Option<Names>,
     pub purge_from: Option<Names>,
+    pub price_per_gb: Key<f64>,
+    pub price_currency: Key<String>,
     pub events: Key<OrFalse<String>>,
     pub tls: Key<OrFalse<Table<AdminTlsFile>>>,
     pub history: Key<SwitchOrFolder>,

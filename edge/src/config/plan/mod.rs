@@ -12,6 +12,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use crate::admin::Price;
 use crate::config::value::Level;
 use crate::downstream::Trust;
 use crate::http::Network;
@@ -57,6 +58,8 @@ pub struct Plan {
     pub admin: Option<ListenAddress>,
     /// Host names, in lower case, by which the admin API may be addressed.
     pub admin_hosts: Vec<String>,
+    /// Price of the traffic that caches save.
+    pub price: Price,
     /// The file to which events are written, if there is one.
     pub admin_events: Option<PathBuf>,
     /// TLS of the admin API, if it has any.

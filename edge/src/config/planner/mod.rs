@@ -22,6 +22,7 @@ mod managed_tls;
 mod methods;
 mod names;
 mod paths;
+mod price;
 mod privileges;
 mod redirect_hosts;
 mod redirects;
@@ -96,6 +97,7 @@ pub fn plan(file: &File, examine_path: Examine<'_>, read: ReadPage<'_>) -> (Plan
         admin,
         admin_hosts: admin::hosts(file, &mut checks),
         admin_events: logs::events(&file.admin, &mut checks),
+        price: price::plan(&file.admin, &mut checks),
         admin_tls: tls::admin(&file.admin, &mut checks),
         history: history::plan(&file.admin, &mut checks),
         admin_tokens: Arc::new(tokens),

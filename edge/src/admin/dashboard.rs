@@ -1,0 +1,277 @@
+//! `GET /dashboard/`: the files of the dashboard, which are in the program. They contain nothing about this Sluice, so
+//! that a client needs no token for them.
+
+use std::sync::LazyLock;
+
+use axum::extract::Path;
+use axum::response::{IntoResponse, Redirect, Response};
+use hyper::StatusCode;
+use hyper::header::{ACCEPT, CACHE_CONTROL, CONTENT_TYPE, ETAG, IF_NONE_MATCH};
+use hyper::http::HeaderMap;
+
+/// Path of the dashboard.
+pub(super) const PATH: &str = "/dashboard/";
+
+/// Name of the page.
+const INDEX: &str = "index.html";
+
+/// Digits of a hash in an ETag.
+const TAG_DIGITS: usize = 32;
+
+macro_rules! files {
+    ($($name:literal),* $(,)?) => {
+        /// Names and contents of all files.
+        const FILES: &[(&str, &[u8])] = &[$(($name, include_bytes!(concat!("dashboard/", $name)))),*];
+    };
+}
+
+files![
+    "api.js",
+    "bytemap.js",
+    "caches.js",
+    "chart.js",
+    "connections.js",
+    "context.js",
+    "dom.js",
+    "events.js",
+    "feed.js",
+    "format.js",
+    "icon.svg",
+    "index.html",
+    "login.js",
+    "main.js",
+    "metrics.js",
+    "overview.js",
+    "parts.js",
+    "reasons.js",
+    "recent.js",
+    "routes.js",
+    "state.js",
+    "style.css",
+    "table.js",
+    "theme.js",
+    "top.js",
+    "upstreams.js",
+    "vendor/uplot-license.txt",
+    "vendor/uplot.css",
+    "vendor/uplot.js",
+    "whatif.js",
+    "why.js",
+    "xray.js",
+];
+
+/// The ETag of each file, in the order of `FILES`.
+static TAGS: LazyLock<Vec<String>> = LazyLock::new(|| {
+    let tag = |(_, content): &(&str, &[u8])| {
+        let hash = blake3::hash(content).to_hex();
+        format!("\"{}\"", hash.get(..TAG_DIGITS).unwrap_or_default())
+    };
+    FILES.iter().map(tag).collect()
+});
+
+/// Answers `GET /dashboard` with a redirect to the page.
+pub(super) async fn redirect() -> Redirect {
+    Redirect::permanent(PATH)
+}
+
+/// Answers `GET /dashboard/`.
+pub(super) async fn page(headers: HeaderMap) -> Response {
+    file(INDEX, &headers)
+}
+
+/// Answers `GET /dashboard/FILE`.
+pub(super) async fn part(Path(name): Path<String>, headers: HeaderMap) -> Response {
+    file(&name, &headers)
+}
+
+/// Whether a client that asks for `/` is a browser, which gets the dashboard.
+pub(super) fn is_wanted(headers: &HeaderMap) -> bool {
+    let accept = headers.get(ACCEPT).and_then(|value| value.to_str().ok());
+    accept.is_some_and(|accept| accept.contains("text/html"))
+}
+
+fn file(name: &str, headers: &HeaderMap) -> Response {
+    let found = FILES.iter().zip(TAGS.iter());
+    let mut found = found.filter(|((known, _), _)| *known == name);
+    let Some(((name, content), tag)) = found.next() else {
+        return (StatusCode::NOT_FOUND, "the dashboard has no such file\n").into_response();
+    };
+    // The browser asks each time, so that a new version of Sluice is seen at once.
+    let common = [(ETAG, tag.as_str()), (CACHE_CONTROL, "no-cache")];
+    match is_known(headers, tag) {
+        true => (StatusCode::NOT_MODIFIED, common).into_response(),
+        false => (common, [(CONTENT_TYPE, media_type(name))], *content).into_response(),
+    }
+}
+
+/// Whether the client has the content with this tag (RFC 9110 13.1.2).
+fn is_known(headers: &HeaderMap, tag: &str) -> bool {
+    let lines = headers.get_all(IF_NONE_MATCH).iter();
+    let mut tags = lines
+        .filter_map(|line| line.to_str().ok())
+        .flat_map(|line| line.split(','));
+    tags.any(|one| {
+        let one = one.trim();
+        one == "*" || one.strip_prefix("W/").unwrap_or(one) == tag
+    })
+}
+
+fn media_type(name: &str) -> &'static str {
+    match name.rsplit('.').next() {
+        Some("html") => "text/html; charset=utf-8",
+        Some("js") => "text/javascript; charset=utf-8",
+        Some("css") => "text/css; charset=utf-8",
+        Some("svg") => "image/svg+xml",
+        _ => "text/plain; charset=utf-8",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+    use std::fs;
+    use std::path::PathBuf;
+
+    use super::*;
+    use crate::http::cache_status::Fwd;
+    use crate::reason::Reason;
+
+    /// Most bytes of all files together.
+    const BYTES_MAX: usize = 250_000;
+    /// Most bytes of one file that is not a library.
+    const FILE_BYTES_MAX: usize = 22_000;
+
+    fn text(name: &str) -> &'static str {
+        let found = FILES.iter().find(|(known, _)| *known == name);
+        std::str::from_utf8(found.expect(name).1).expect("UTF-8")
+    }
+
+    #[test]
+    fn every_file_of_the_folder_is_served() {
+        let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("src/admin/dashboard");
+        let names = |folder: PathBuf, prefix: &str| {
+            let entries = fs::read_dir(folder).expect("the folder");
+            let files = entries
+                .filter_map(Result::ok)
+                .filter(|entry| entry.path().is_file());
+            let names = files.map(|entry| format!("{prefix}{}", entry.file_name().display()));
+            names.collect::<BTreeSet<String>>()
+        };
+        let mut there = names(folder.clone(), "");
+        there.extend(names(folder.join("vendor"), "vendor/"));
+        let served: BTreeSet<String> = FILES.iter().map(|(name, _)| (*name).to_owned()).collect();
+        assert_eq!(there, served);
+    }
+
+    #[test]
+    fn the_page_is_small() {
+        let all: usize = FILES.iter().map(|(_, content)| content.len()).sum();
+        assert!(all <= BYTES_MAX, "{all} bytes");
+        for (name, content) in FILES {
+            let is_small = content.len() <= FILE_BYTES_MAX || name.starts_with("vendor/");
+            assert!(is_small, "{name}: {} bytes", content.len());
+        }
+    }
+
+    #[test]
+    fn the_page_names_only_its_own_files() {
+        let index = text(INDEX);
+        let mut named = 0;
+        for part in index
+            .split(['"', ' '])
+            .filter(|part| part.ends_with(".js") || part.ends_with(".css"))
+        {
+            text(part);
+            named += 1;
+        }
+        assert!(named > 10, "{named}");
+        assert!(!index.contains("style=") && !index.contains("http://"));
+        for (name, _) in FILES
+            .iter()
+            .filter(|(name, _)| name.ends_with(".js") && !name.contains('/'))
+        {
+            let script = text(name);
+            for forbidden in [
+                "innerHTML",
+                "outerHTML",
+                "insertAdjacentHTML",
+                "document.write",
+                "eval(",
+                "new Function",
+            ] {
+                assert!(!script.contains(forbidden), "{name}: {forbidden}");
+            }
+            for line in script.lines().filter(|line| line.contains("from \"./")) {
+                let file = line
+                    .split("\"./")
+                    .nth(1)
+                    .and_then(|rest| rest.split('"').next());
+                text(file.expect(line));
+            }
+        }
+    }
+
+    #[test]
+    fn the_explained_reasons_exist() {
+        const FWD: [Fwd; 8] = [
+            Fwd::Bypass,
+            Fwd::Method,
+            Fwd::UriMiss,
+            Fwd::VaryMiss,
+            Fwd::Miss,
+            Fwd::Request,
+            Fwd::Stale,
+            Fwd::Partial,
+        ];
+        let known: BTreeSet<&str> = Reason::ALL
+            .iter()
+            .map(|reason| reason.text())
+            .chain(FWD.map(Fwd::as_str))
+            .collect();
+        let lines = text("reasons.js").lines();
+        let explained = lines
+            .filter_map(|line| line.strip_prefix("  \"")?.split_once("\": ["))
+            .map(|(name, _)| name);
+        let explained: Vec<&str> = explained.collect();
+        assert!(explained.len() > 40, "{explained:?}");
+        for name in explained {
+            assert!(known.contains(name), "{name}");
+        }
+    }
+
+    #[test]
+    fn files_have_types_and_tags() {
+        let headers = |lines: &[(&str, &str)]| {
+            let mut headers = HeaderMap::new();
+            for (name, value) in lines {
+                let name: hyper::header::HeaderName = name.parse().expect("a name");
+                headers.append(name, value.parse().expect("a value"));
+            }
+            headers
+        };
+        let found = file("style.css", &headers(&[]));
+        assert_eq!(found.status(), StatusCode::OK);
+        assert_eq!(found.headers()[CONTENT_TYPE], "text/css; charset=utf-8");
+        assert_eq!(found.headers()[CACHE_CONTROL], "no-cache");
+        let tag = found.headers()[ETAG].to_str().expect("a tag").to_owned();
+        for known in [tag.clone(), format!("\"a\", W/{tag}"), "*".to_owned()] {
+            let again = file("style.css", &headers(&[("if-none-match", &known)]));
+            assert_eq!(again.status(), StatusCode::NOT_MODIFIED, "{known}");
+            assert_eq!(again.headers()[ETAG], tag.as_str());
+        }
+        let other = file("main.js", &headers(&[("if-none-match", &tag)]));
+        assert_eq!(other.status(), StatusCode::OK);
+        for unknown in ["", "nothing.js", "../mod.rs", "vendor/", "INDEX.HTML"] {
+            assert_eq!(
+                file(unknown, &headers(&[])).status(),
+                StatusCode::NOT_FOUND,
+                "{unknown}"
+            );
+        }
+        assert!(is_wanted(&headers(&[(
+            "accept",
+            "text/html,application/xhtml+xml"
+        )])));
+        assert!(!is_wanted(&headers(&[("accept", "*/*")])) && !is_wanted(&headers(&[])));
+    }
+}

@@ -1,0 +1,89 @@
+// What a view uses while it is shown: feeds, charts and repeated requests, all of which end with the view.
+
+import { Chart } from "./chart.js";
+import { Feed } from "./feed.js";
+
+export class Context {
+  #abort = new AbortController();
+  #feeds = new Set();
+  #charts = new Set();
+  #timers = new Set();
+  #periods = new Set();
+  #params = new Set();
+
+  constructor(shared) {
+    this.shared = shared;
+  }
+
+  get signal() {
+    return this.#abort.signal;
+  }
+
+  get isOperator() {
+    return this.shared.settings?.role !== "reader";
+  }
+
+  /** Starts a feed of series. */
+  feed(options) {
+    const feed = new Feed(options);
+    this.#feeds.add(feed);
+    feed.start(this.signal);
+    return feed;
+  }
+
+  chart(options) {
+    const chart = new Chart(options);
+    this.#charts.add(chart);
+    return chart.root;
+  }
+
+  /** Ends feeds and charts, for a view that shows another member. */
+  drop() {
+    for (const feed of this.#feeds) feed.stop();
+    for (const chart of this.#charts) chart.destroy();
+    this.#feeds.clear();
+    this.#charts.clear();
+  }
+
+  /** Calls a function now and then repeatedly, while the page is visible. The function handles its errors. */
+  every(seconds, run) {
+    let busy = false;
+    const again = async () => {
+      if (busy || document.hidden || this.signal.aborted) return;
+      busy = true;
+      try {
+        await run();
+      } finally {
+        busy = false;
+      }
+    };
+    again();
+    this.#timers.add(setInterval(again, seconds * 1000));
+    return again;
+  }
+
+  /** Calls a function when the period or the comparison changes. */
+  onPeriod(run) {
+    this.#periods.add(run);
+  }
+
+  /** Calls a function when a parameter of the view changes. It returns whether it has handled the change. */
+  onParams(run) {
+    this.#params.add(run);
+  }
+
+  periodChanged() {
+    for (const feed of this.#feeds) feed.start(this.signal);
+    for (const run of this.#periods) run();
+  }
+
+  paramsChanged(names) {
+    return [...this.#params].some((run) => run(names));
+  }
+
+  end() {
+    this.#abort.abort();
+    for (const timer of this.#timers) clearInterval(timer);
+    this.drop();
+  }
+}

@@ -1,0 +1,77 @@
+// Builds elements. All text becomes text nodes, so that no text of a request is ever markup.
+
+const SVG = "http://www.w3.org/2000/svg";
+
+function fill(node, props, children) {
+  for (const [name, value] of Object.entries(props || {})) {
+    if (value === null || value === undefined || value === false) continue;
+    if (name.startsWith("on")) node.addEventListener(name.slice(2), value);
+    else if (name === "style") for (const [key, text] of Object.entries(value)) node.style.setProperty(key, text);
+    else if (name === "class") node.setAttribute("class", value);
+    else if (name === "value" && node.localName === "input") node.value = value;
+    else node.setAttribute(name, value === true ? "" : String(value));
+  }
+  append(node, children);
+  return node;
+}
+
+function append(node, children) {
+  for (const child of children) {
+    if (child === null || child === undefined || child === false) continue;
+    if (Array.isArray(child)) append(node, child);
+    else node.append(child instanceof Node ? child : String(child));
+  }
+}
+
+/** Creates an element with attributes, listeners (`onclick`) and children. */
+export function h(tag, props, ...children) {
+  return fill(document.createElement(tag), props, children);
+}
+
+/** Creates an element of SVG. */
+export function svg(tag, props, ...children) {
+  return fill(document.createElementNS(SVG, tag), props, children);
+}
+
+/** Replaces the children of an element. */
+export function put(node, ...children) {
+  node.textContent = "";
+  append(node, children);
+  return node;
+}
+
+/** Sets an element's text if it differs, so that unchanged text is not laid out again. */
+export function text(node, value) {
+  const wanted = String(value);
+  if (node.textContent !== wanted) node.textContent = wanted;
+}
+
+let counter = 0;
+
+/** Returns an id that no other element has. */
+export function uid(prefix) {
+  counter += 1;
+  return `${prefix}-${counter}`;
+}
+
+/** Says something to users of screen readers, once. */
+export function say(message) {
+  const node = document.getElementById("says");
+  if (node) node.textContent = message;
+}
+
+/** Returns a color of the theme. */
+const colors = new Map();
+export function color(name) {
+  let value = colors.get(name);
+  if (!value) {
+    value = getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim() || "#888";
+    colors.set(name, value);
+  }
+  return value;
+}
+
+/** Forgets the colors, after the theme has changed. */
+export function forgetColors() {
+  colors.clear();
+}

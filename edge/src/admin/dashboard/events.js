@@ -1,0 +1,70 @@
+// Recent errors and events with their named reasons, live.
+
+import { h, put, text } from "./dom.js";
+import * as format from "./format.js";
+import { badge, select, trouble } from "./parts.js";
+import { Recent } from "./recent.js";
+import { meaning } from "./reasons.js";
+import { get as param, link, set } from "./state.js";
+
+const SHOWN = 300;
+const TONES = { "request-failed": "bad", cut: "warn", server: "warn", volume: "bad", certificate: "warn", reload: "good", purge: "good", order: "good" };
+
+export function start(root, context) {
+  const recent = new Recent(context.signal);
+  let all = [];
+  let held = null;
+  const rows = h("tbody");
+  const count = h("span", { class: "note" });
+  const kinds = h("span");
+  const filter = h("input", { type: "search", class: "filter", "aria-label": "Filter events", placeholder: "Filter by text, reason, URL or client", value: param("find"), spellcheck: "false", oninput: () => { set({ find: filter.value }, true); draw(); } });
+  const hold = h("button", { type: "button", "aria-pressed": "false", onclick: () => {
+    held = held ? null : all;
+    hold.setAttribute("aria-pressed", String(held !== null));
+    text(hold, held ? "Continue" : "Hold");
+    draw();
+  } }, "Hold");
+  const box = h("div", { class: "card" }, h("div", { class: "scroll tall", tabindex: "0", role: "region", "aria-label": "Events, newest first" },
+    h("table", { class: "rows events" }, h("thead", null, h("tr", null, ["Time", "Kind", "Reason", "Event", "Client", "Times"].map((head, i) => h("th", { scope: "col", class: i === 5 ? "number" : i === 4 ? "large" : "" }, head)))), rows)));
+  put(root, h("div", { class: "head" }, h("h1", null, "Errors and events"), h("div", { class: "buttons" }, kinds, hold)), h("div", { class: "head" }, filter, count), box);
+
+  const showKinds = () => {
+    const found = [...new Set(all.map((one) => one.kind))].sort();
+    if (kinds.dataset.key === found.join()) return;
+    kinds.dataset.key = found.join();
+    put(kinds, select("Kind", [["", "All kinds"], ...found.map((kind) => [kind, kind])], param("kind"), (kind) => { set({ kind }, true); draw(); }));
+  };
+  const draw = () => {
+    const wanted = param("find").toLowerCase();
+    const list = (held || all).filter((one) => (!param("kind") || one.kind === param("kind")) && (!wanted || JSON.stringify([one.message, one.reason, one.url, one.client]).toLowerCase().includes(wanted)));
+    const shown = list.slice(-SHOWN).reverse();
+    if (shown.length === 0) put(rows, h("tr", null, h("td", { colspan: "6", class: "empty" }, all.length === 0 ? "Nothing has happened yet." : "No event matches.")));
+    else put(rows, shown.map(row));
+    text(count, `${shown.length} of ${all.length} events${held ? ", held" : ""}`);
+  };
+  let isFirst = true;
+  context.every(2, async () => {
+    const isChanged = await recent.load();
+    if (context.signal.aborted) return;
+    if (recent.error && all.length === 0) {
+      put(box, trouble(recent.error, "list of events"));
+      return;
+    }
+    if (!isChanged && !isFirst) return;
+    isFirst = false;
+    all = recent.list;
+    showKinds();
+    if (!held) draw();
+  });
+  context.onParams(() => true);
+}
+
+function row(one) {
+  return h("tr", null,
+    h("th", { scope: "row" }, h("time", { datetime: new Date(one.time).toISOString() }, format.moment(one.time / 1000))),
+    h("td", null, badge(one.kind, TONES[one.kind])),
+    h("td", null, one.reason ? h("code", { title: meaning(one.reason) }, one.reason) : ""),
+    h("td", { class: "wrap" }, one.message, one.url ? h("a", { class: "event-url mono", href: link("xray", { url: one.url }) }, one.url) : null),
+    h("td", { class: "large" }, one.client || ""),
+    h("td", { class: "number" }, one.count > 1 ? `×${format.count(one.count)}` : "1"));
+}

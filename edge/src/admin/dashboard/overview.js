@@ -1,0 +1,131 @@
+// The overview: traffic, hit ratio, latency, what the cache saves, and why the hit ratio fell.
+
+import { marks } from "./chart.js";
+import { h, put } from "./dom.js";
+import * as format from "./format.js";
+import { EDGE_OUTCOMES, STATUSES, max, mean, outcome, over, percentiles } from "./metrics.js";
+import { Tile } from "./parts.js";
+import { Recent } from "./recent.js";
+
+const SERIES = [...EDGE_OUTCOMES, ...STATUSES, ...percentiles("request_duration"), "upstream_requests", "connections_now", "requests_now"];
+const GB = 1e9;
+const MARKED = { reload: "validated", purge: "miss", order: "collapsed", server: "error" };
+
+/** The series of requests by outcome, the best at the bottom. */
+export const OUTCOME_SERIES = [
+  { key: "hit", label: "hit", color: "hit", of: outcome.hits, help: "Served from stored bytes" },
+  { key: "validated", label: "validated", color: "validated", of: outcome.validated, help: "Served from stored bytes that the origin confirmed" },
+  { key: "collapsed", label: "collapsed", color: "collapsed", of: outcome.collapsed, help: "Served by the fetch of another request" },
+  { key: "miss", label: "miss", color: "miss", of: outcome.misses, help: "Fetched from the origin for this request" },
+  { key: "pass", label: "pass", color: "pass", of: outcome.passes, help: "Forwarded without the cache" },
+  { key: "other", label: "no cache", color: "other", of: outcome.uncached, help: "Of routes without a cache, or refused" },
+];
+
+/** The series of a duration's or size's percentiles. */
+export const percentileSeries = (name) => [
+  { key: "p50", label: "median", color: "p50", of: (c) => c(`${name}_p50`) },
+  { key: "p95", label: "p95", color: "p95", of: (c) => c(`${name}_p95`) },
+  { key: "p99", label: "p99", color: "p99", of: (c) => c(`${name}_p99`) },
+  { key: "max", label: "max", color: "max", of: (c) => c(`${name}_max`), width: 1 },
+];
+
+const perBefore = (c, of) => mean(of(c));
+
+function tiles() {
+  return {
+    requests: new Tile({ label: "Requests", tone: "hit" }),
+    ratio: new Tile({ label: "Hit ratio", help: "Share of the requests to a cache that were served from stored bytes", tone: "hit" }),
+    latency: new Tile({ label: "Latency, p95", help: "95 of 100 requests were faster", tone: "p95" }),
+    errors: new Tile({ label: "Server errors", help: "Share of the responses with a status of 5xx", tone: "error" }),
+    offload: new Tile({ label: "Origin offload", help: "Share of the bytes to clients that no origin had to send", tone: "validated" }),
+    saved: new Tile({ label: "Saved", tone: "validated" }),
+  };
+}
+
+/** Sums a rate over the period. */
+function total(column, step) {
+  return (column || []).reduce((sum, value) => sum + (value ?? 0) * step, 0);
+}
+
+function fillTiles(all, feed, settings) {
+  const { now, then } = feed;
+  const compare = (of) => (feed.compared ? perBefore(then, of) : null);
+  const delta = (value, before) => ({ delta: before === null ? "" : format.change(value, before), sign: Math.sign(value - before) });
+  const requests = now("requests");
+  all.requests.set(format.rate(mean(requests)), { ...delta(mean(requests), compare((c) => c("requests"))), sub: `peak ${format.rate(max(requests))}`, column: requests });
+
+  const ratio = (c) => { const [good, cached] = [mean(outcome.good(c)), mean(outcome.cached(c))]; return cached > 0 ? good / cached : null; };
+  const bytes = (c) => { const [a, b] = [mean(c("cache_hit_bytes", "hit_bytes")), mean(c("cache_response_bytes", "body_bytes"))]; return b > 0 ? a / b : null; };
+  const [r1, r0] = [ratio(now), feed.compared ? ratio(then) : null];
+  all.ratio.set(format.share(r1), { delta: r0 === null ? "" : `${format.points(r1 - r0)} pt`, sign: Math.sign(r1 - r0), better: 1, sub: `by bytes ${format.share(bytes(now))}`, column: outcome.ratio(now) });
+
+  const p95 = now("request_duration_p95");
+  all.latency.set(format.seconds(mean(p95)), { ...delta(mean(p95), compare((c) => c("request_duration_p95"))), better: -1, sub: `median ${format.seconds(mean(now("request_duration_p50")))}, p99 ${format.seconds(mean(now("request_duration_p99")))}`, column: p95 });
+
+  const errors = (c) => { const [e, q] = [mean(c("responses_5xx")), mean(c("requests"))]; return q > 0 ? e / q : null; };
+  const [e1, e0] = [errors(now), feed.compared ? errors(then) : null];
+  all.errors.set(format.share(e1), { delta: e0 === null ? "" : format.change(e1, e0), sign: Math.sign(e1 - e0), better: -1, sub: `${format.rate(mean(now("responses_5xx")))}, 4xx ${format.rate(mean(now("responses_4xx")))}`, column: over(now("responses_5xx"), requests) });
+
+  const offload = (c) => { const [out, from] = [mean(outcome.served(c)), mean(outcome.origin(c))]; return out > 0 && from !== null ? Math.max(0, 1 - from / out) : null; };
+  const [o1, o0] = [offload(now), feed.compared ? offload(then) : null];
+  all.offload.set(format.share(o1), { delta: o0 === null ? "" : `${format.points(o1 - o0)} pt`, sign: Math.sign(o1 - o0), better: 1, sub: `${format.bytesRate(mean(outcome.served(now)))} out, ${format.bytesRate(mean(outcome.origin(now)))} from origins`, column: outcome.offload(now) });
+  fillSaved(all.saved, feed, settings);
+}
+
+function fillSaved(tile, feed, settings) {
+  const price = settings?.price_per_gb ?? 0;
+  const currency = settings?.price_currency ?? "$";
+  const [out, from] = [outcome.served(feed.now), outcome.origin(feed.now)];
+  const bytes = Math.max(0, total(out, feed.step) - total(from, feed.step));
+  const column = out && from ? out.map((value, i) => (value === null ? null : value - (from[i] ?? 0))) : null;
+  if (!(price > 0)) {
+    tile.set(format.bytes(bytes), { sub: "not fetched from origins; set price_per_gb for money", column });
+    return;
+  }
+  const saved = (bytes / GB) * price;
+  const length = (feed.t.length || 1) * feed.step;
+  const month = (saved / length) * 30 * 86400;
+  tile.set(format.money(saved, currency), { sub: `${format.bytes(bytes)} not fetched; ${format.money(month, currency)} a month at this rate`, column });
+}
+
+/** Remembers events, for the lines in charts. */
+function eventMarks(events) {
+  marks.set(events.filter((one) => MARKED[one.kind]).map((one) => ({ t: one.time / 1000, tone: MARKED[one.kind] })));
+}
+
+/** Adds the panel about the hit ratio, whose code is loaded after that of the charts. */
+async function showWhy(place, context, recent) {
+  const { Why } = await import("./why.js");
+  if (context.signal.aborted) return;
+  const why = new Why(context.signal, () => recent.list);
+  put(place, why.root);
+  context.onPeriod(context.every(10, () => why.update()));
+}
+
+export function start(root, context) {
+  const feed = context.feed({ scope: "edge", series: SERIES, streamed: true, certain: true });
+  const all = tiles();
+  const recent = new Recent(context.signal);
+  const why = h("div", { class: "grid why-place" });
+  const strip = h("div", { class: "tiles" }, Object.values(all).map((tile) => tile.root));
+  const charts = h("div", { class: "grid" },
+    context.chart({ id: "traffic", title: "Requests by outcome", feed, stacked: true, unit: "rate", series: OUTCOME_SERIES, height: 240, wide: true }),
+    context.chart({ id: "ratio", title: "Hit ratio", feed, unit: "share", series: [
+      { key: "requests", label: "by requests", color: "hit", of: outcome.ratio },
+      { key: "bytes", label: "by bytes", color: "collapsed", of: outcome.byteRatio }] }),
+    context.chart({ id: "latency", title: "Latency", note: null, feed, unit: "seconds", log: true, series: percentileSeries("request_duration") }),
+    context.chart({ id: "bytes", title: "Bytes to clients and from origins", feed, unit: "bytesRate", series: [
+      { key: "out", label: "to clients", color: "hit", of: outcome.served },
+      { key: "in", label: "from origins", color: "miss", of: outcome.origin }] }),
+    context.chart({ id: "status", title: "Errors and redirects", feed, unit: "rate", series: [
+      { key: "3xx", label: "3xx", color: "other", of: (c) => c("responses_3xx") },
+      { key: "4xx", label: "4xx", color: "miss", of: (c) => c("responses_4xx") },
+      { key: "5xx", label: "5xx", color: "error", of: (c) => c("responses_5xx") }] }));
+  put(root, h("h1", null, "Overview"), strip, why, h("h2", { class: "hidden" }, "Charts"), charts);
+  feed.onChange(() => fillTiles(all, feed, context.shared.settings));
+  showWhy(why, context, recent);
+  context.onSettings = () => fillTiles(all, feed, context.shared.settings);
+  context.every(5, async () => {
+    if (await recent.load()) eventMarks(recent.list);
+  });
+}

@@ -1,0 +1,33 @@
+// The recent errors and events, of which each request loads only the new ones.
+
+import { get } from "./api.js";
+
+const KEPT = 1000;
+
+export class Recent {
+  list = [];
+  error = null;
+  #last;
+  #signal;
+
+  constructor(signal) {
+    this.#signal = signal;
+  }
+
+  /** Loads what is new, and returns whether there is something. */
+  async load() {
+    let data;
+    try {
+      data = await get("events", { after: this.#last, n: 500 }, this.#signal);
+      this.error = null;
+    } catch (error) {
+      this.error = error;
+      return false;
+    }
+    const changed = data.events || [];
+    this.#last = data.last ?? changed[changed.length - 1]?.id ?? this.#last;
+    const ids = new Set(changed.map((one) => one.id));
+    this.list = [...this.list.filter((one) => !ids.has(one.id)), ...changed].sort((a, b) => a.time - b.time).slice(-KEPT);
+    return changed.length > 0;
+  }
+}

@@ -1,0 +1,117 @@
+// The routes: a table of all of them, and the history of one.
+
+import { get } from "./api.js";
+import { h, put } from "./dom.js";
+import * as format from "./format.js";
+import { ROUTE_OUTCOMES, existing, loadCatalog, outcome, percentiles, rowShares } from "./metrics.js";
+import { OUTCOME_SERIES, percentileSeries } from "./overview.js";
+import { cellBar, choice, choose, note, trouble } from "./parts.js";
+import { get as param, link, period, set } from "./state.js";
+import { Table } from "./table.js";
+
+const TABLE_SERIES = [...ROUTE_OUTCOMES, "responses_4xx", "responses_5xx", "request_duration_p95", "request_duration_p99"];
+const SCOPES = [["route", "Routes"], ["site", "Sites"]];
+/** The article's six series, which tell where the time of a request goes. */
+const DURATIONS = [
+  ["connect_duration", "Upstream connect", "seconds"],
+  ["header_duration", "Upstream header", "seconds"],
+  ["response_duration", "Upstream response", "seconds"],
+  ["request_duration", "Request", "seconds"],
+  ["body_size", "Body size", "bytes"],
+];
+
+const ratioTone = (ratio) => (ratio >= 0.8 ? "hit" : ratio >= 0.4 ? "miss" : "error");
+const errorShare = (row) => (row.requests > 0 ? (row.responses_5xx ?? 0) / row.requests : null);
+const offload = (row) => (row.body_bytes > 0 ? Math.max(0, 1 - (row.upstream_bytes ?? 0) / row.body_bytes) : null);
+
+function columns(scope) {
+  return [
+    { key: "member", label: scope === "site" ? "Site" : "Route", sort: (row) => row.member, cell: (row) => h("a", { class: "name-cell", href: link("routes", { [scope]: row.member }), title: row.member }, row.member) },
+    { key: "requests", label: "Requests", number: true, sort: (row) => row.requests, cell: (row) => format.rate(row.requests) },
+    { key: "ratio", label: "Hit ratio", number: true, sort: (row) => rowShares(row).ratio, cell: (row) => { const { ratio } = rowShares(row); return [ratio === null ? null : cellBar(ratio, ratioTone(ratio)), h("span", { class: "cell-value" }, format.share(ratio))]; } },
+    { key: "p95", label: "p95", number: true, help: "Request time, 95th percentile", sort: (row) => row.request_duration_p95, cell: (row) => format.seconds(row.request_duration_p95) },
+    { key: "p99", label: "p99", number: true, class: "large", sort: (row) => row.request_duration_p99, cell: (row) => format.seconds(row.request_duration_p99) },
+    { key: "4xx", label: "4xx", number: true, class: "large", sort: (row) => row.responses_4xx, cell: (row) => format.rate(row.responses_4xx) },
+    { key: "5xx", label: "5xx", number: true, sort: errorShare, cell: (row) => h("span", { class: errorShare(row) > 0.01 ? "bad-text" : "" }, format.share(errorShare(row))) },
+    { key: "bytes", label: "To clients", number: true, class: "large", sort: (row) => row.body_bytes, cell: (row) => format.bytesRate(row.body_bytes) },
+    { key: "origin", label: "From origin", number: true, class: "large", sort: (row) => row.upstream_bytes, cell: (row) => format.bytesRate(row.upstream_bytes) },
+    { key: "offload", label: "Offload", number: true, class: "large", sort: offload, cell: (row) => format.share(offload(row)) },
+  ];
+}
+
+export function start(root, context) {
+  if (param("route")) detail(root, context, "route", param("route"));
+  else if (param("site")) detail(root, context, "site", param("site"));
+  else list(root, context);
+}
+
+function list(root, context) {
+  let scope = param("scope") === "site" ? "site" : "route";
+  let rows = [];
+  const box = h("div", { class: "card" });
+  const shown = h("p", { class: "note", role: "status" });
+  const filter = h("input", { type: "search", class: "filter", "aria-label": "Filter by name", placeholder: "Filter by host or path", value: param("find"), spellcheck: "false",
+    oninput: () => { set({ find: filter.value }, true); fill(); } });
+  let table = null;
+  const begin = () => {
+    table = new Table({ label: scope === "site" ? "Sites" : "Routes", columns: columns(scope), key: (row) => row.member, sort: param("sort", "requests"), descending: param("order") !== "up", height: 640,
+      onSort: (key, descending) => set({ sort: key, order: descending ? "" : "up" }, true), empty: "No name contains this text." });
+    put(box, table.root);
+  };
+  const fill = () => {
+    const wanted = filter.value.toLowerCase();
+    table.set(rows, wanted ? (row) => row.member.toLowerCase().includes(wanted) : null);
+    put(shown, wanted ? `${table.length} of ${rows.length}` : `${rows.length} in all`, ", means over the period");
+  };
+  const load = async () => {
+    const { from, to, seconds, live } = period();
+    try {
+      await loadCatalog();
+      const series = existing(scope, TABLE_SERIES);
+      const data = await get("history", { scope, members: "*", series: series.join(","), top: 5000, ...(live ? { from: -seconds } : { from, to }) }, context.signal);
+      rows = data.members || [];
+      if (!box.contains(table.root)) put(box, table.root);
+      fill();
+    } catch (error) {
+      if (!context.signal.aborted) put(box, trouble(error, "history of routes"));
+    }
+  };
+  const scopes = choice("Kind", SCOPES, scope, (value) => set({ scope: value === "site" ? "site" : "" }, true));
+  context.onParams((names) => {
+    if (names.has("route") || names.has("site")) return false;
+    if (names.has("scope")) {
+      scope = param("scope") === "site" ? "site" : "route";
+      choose(scopes, SCOPES, scope);
+      rows = [];
+      begin();
+      load();
+    }
+    return true;
+  });
+  put(root, h("div", { class: "head" }, h("h1", null, "Routes"), scopes), h("div", { class: "head" }, filter, shown), box);
+  begin();
+  context.onPeriod(load);
+  context.every(5, load);
+}
+
+function detail(root, context, scope, member) {
+  const series = [...ROUTE_OUTCOMES, "responses_2xx", "responses_3xx", "responses_4xx", "responses_5xx", ...DURATIONS.flatMap(([name]) => percentiles(name))];
+  const feed = context.feed({ scope, member, series, streamed: true });
+  const chart = (options) => context.chart({ feed, ...options });
+  put(root,
+    h("div", null, h("p", { class: "note" }, h("a", { href: link("routes", { scope: scope === "site" ? "site" : "" }) }, "← All routes")), h("h1", { class: "mono-title" }, member)),
+    h("h2", { class: "hidden" }, "Traffic"),
+    h("div", { class: "grid" },
+      chart({ id: "r-traffic", title: "Requests by outcome", stacked: true, unit: "rate", series: OUTCOME_SERIES, height: 220, wide: true }),
+      chart({ id: "r-ratio", title: "Hit ratio", unit: "share", series: [
+        { key: "requests", label: "by requests", color: "hit", of: outcome.ratio }, { key: "bytes", label: "by bytes", color: "collapsed", of: outcome.byteRatio }] }),
+      chart({ id: "r-status", title: "Errors", unit: "rate", series: [
+        { key: "4xx", label: "4xx", color: "miss", of: (c) => c("responses_4xx") }, { key: "5xx", label: "5xx", color: "error", of: (c) => c("responses_5xx") }] })),
+    h("section", { class: "block", "aria-labelledby": "six" }, h("h2", { id: "six" }, "Where the time goes"),
+      note("Median, 95th and 99th percentile and maximum of each. Connect, header and response are times of the upstream; request is what the client sees."),
+      h("div", { class: "grid three" },
+        DURATIONS.map(([name, title, unit]) => chart({ id: `r-${name}`, title, unit, log: true, series: percentileSeries(name) })),
+        chart({ id: "r-upstream", title: "Upstream requests", unit: "rate", series: [{ key: "upstream", label: "to the upstream", color: "collapsed", of: (c) => c("upstream_requests") }, { key: "requests", label: "of clients", color: "hit", of: (c) => c("requests") }] }),
+        chart({ id: "r-bytes", title: "Bytes", unit: "bytesRate", series: [
+          { key: "out", label: "to clients", color: "hit", of: (c) => c("body_bytes") }, { key: "in", label: "from the upstream", color: "miss", of: (c) => c("upstream_bytes") }] }))));
+}

@@ -1,0 +1,132 @@
+// A table of many rows, of which only those in view are elements. It can be sorted and filtered.
+
+import { h, put, say } from "./dom.js";
+
+const ROW_HEIGHT = 36;
+const EXTRA_ROWS = 12;
+
+export class Table {
+  #rows = [];
+  #shown = [];
+  #from = -1;
+  #to = -1;
+  #frame = 0;
+
+  /**
+   * `columns`: `{ key, label, cell(row), sort(row), number, class, help }`. `key(row)` identifies a row. `sort` and `descending` are
+   * the order at the beginning, `onSort` is told of another one.
+   */
+  constructor({ label, columns, key, sort, descending = true, onSort, height = 560, empty = "Nothing to show." }) {
+    Object.assign(this, { columns, key, sort, descending, onSort, empty, label });
+    this.head = h("tr", { "aria-rowindex": "1" });
+    this.body = h("tbody");
+    this.table = h("table", { class: "rows", "aria-label": label }, h("thead", null, this.head), this.body);
+    this.root = h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": `${label}, can be scrolled` }, this.table);
+    this.root.style.setProperty("max-height", `${height}px`);
+    this.root.addEventListener("scroll", () => this.#soon(), { passive: true });
+    this.#heads();
+  }
+
+  #heads() {
+    put(this.head, this.columns.map((column) => {
+      const isSorted = column.key === this.sort;
+      const order = isSorted ? (this.descending ? "descending" : "ascending") : "none";
+      const classes = [column.number ? "number" : "", column.class || ""].join(" ").trim();
+      if (!column.sort) return h("th", { scope: "col", class: classes }, column.label);
+      return h("th", { scope: "col", class: classes, "aria-sort": order },
+        h("button", { type: "button", class: "sort", title: column.help || null, onclick: () => this.#sortBy(column) }, column.label,
+          h("span", { class: "arrow", "aria-hidden": "true" }, isSorted ? (this.descending ? "▾" : "▴") : "")));
+    }));
+  }
+
+  #sortBy(column) {
+    this.descending = this.sort === column.key ? !this.descending : Boolean(column.number);
+    this.sort = column.key;
+    const index = this.columns.indexOf(column);
+    this.#heads();
+    this.head.children[index].querySelector("button").focus();
+    this.root.scrollTop = 0;
+    this.#arrange();
+    this.onSort?.(this.sort, this.descending);
+    say(`Sorted by ${column.label}, ${this.descending ? "descending" : "ascending"}`);
+  }
+
+  /** Shows these rows, those for which `filter` is true. */
+  set(rows, filter = null) {
+    this.#rows = filter ? rows.filter(filter) : rows;
+    this.#arrange();
+  }
+
+  get length() {
+    return this.#rows.length;
+  }
+
+  #arrange() {
+    const column = this.columns.find((one) => one.key === this.sort);
+    this.#shown = [...this.#rows];
+    if (column?.sort) {
+      const sign = this.descending ? -1 : 1;
+      this.#shown.sort((a, b) => {
+        const [x, y] = [column.sort(a), column.sort(b)];
+        if (x === null || x === undefined) return 1;
+        if (y === null || y === undefined) return -1;
+        return sign * (typeof x === "string" ? x.localeCompare(y, "en", { numeric: true }) : x - y);
+      });
+    }
+    this.table.setAttribute("aria-rowcount", String(this.#shown.length + 1));
+    this.#from = -1;
+    this.#draw();
+  }
+
+  #soon() {
+    this.#frame ||= requestAnimationFrame(() => {
+      this.#frame = 0;
+      this.#draw();
+    });
+  }
+
+  #draw() {
+    const height = this.root.clientHeight || 560;
+    const first = Math.max(0, Math.floor(this.root.scrollTop / ROW_HEIGHT) - EXTRA_ROWS);
+    const from = first - (first % 2);
+    const to = Math.min(this.#shown.length, from + Math.ceil(height / ROW_HEIGHT) + 2 * EXTRA_ROWS);
+    if (from === this.#from && to === this.#to) return;
+    const focused = this.body.contains(document.activeElement) ? document.activeElement.closest("tr")?.dataset.key : null;
+    [this.#from, this.#to] = [from, to];
+    const rows = this.#shown.slice(from, to).map((row, i) => this.#row(row, from + i));
+    if (this.#shown.length === 0) {
+      put(this.body, h("tr", null, h("td", { colspan: String(this.columns.length), class: "empty" }, this.empty)));
+      return;
+    }
+    put(this.body, this.#space(from), rows, this.#space(this.#shown.length - to));
+    if (focused) {
+      const again = [...this.body.children].find((row) => row.dataset.key === focused);
+      again?.querySelector("a, button")?.focus({ preventScroll: true });
+    }
+  }
+
+  #row(row, index) {
+    return h("tr", { "aria-rowindex": String(index + 2), "data-key": this.key(row) }, this.columns.map((column, i) => {
+      const classes = [column.number ? "number" : "", column.class || ""].join(" ").trim();
+      return i === 0 ? h("th", { scope: "row", class: classes }, column.cell(row)) : h("td", { class: classes }, column.cell(row));
+    }));
+  }
+
+  #space(rows) {
+    if (rows <= 0) return null;
+    const cell = h("td", { colspan: String(this.columns.length) });
+    cell.style.setProperty("height", `${rows * ROW_HEIGHT}px`);
+    return h("tr", { class: "space", "aria-hidden": "true" }, cell);
+  }
+}
+
+/** A small table that is built at once. `rows` are arrays of cells; the first is the row's heading. */
+export function plainTable(label, heads, rows, numbers = []) {
+  const isNumber = new Set(numbers);
+  return h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": label },
+    h("table", { class: "rows" },
+      h("thead", null, h("tr", null, heads.map((head, i) => h("th", { scope: "col", class: isNumber.has(i) ? "number" : "" }, head)))),
+      h("tbody", null, rows.map((row) => h("tr", null, row.map((cell, i) => (i === 0
+        ? h("th", { scope: "row" }, cell)
+        : h("td", { class: isNumber.has(i) ? "number" : "" }, cell))))))));
+}

@@ -1,0 +1,164 @@
+// Upstreams and their servers: state, orders, durations, and the TCP view.
+
+import { get, post } from "./api.js";
+import { h, put } from "./dom.js";
+import * as format from "./format.js";
+import { lift, mean, minus, over, percentiles } from "./metrics.js";
+import { percentileSeries } from "./overview.js";
+import { ask, badge, facts, failed, note, order, refresh, toast } from "./parts.js";
+import { get as param, set } from "./state.js";
+import { plainTable } from "./table.js";
+
+const SERIES = ["requests", "failures", "connects", "reuses", "idle", "busy", "bytes_in", "bytes_out", "http2_connections", "http2_streams",
+  "tcp_samples", "tcp_window_bytes", "tcp_in_flight_bytes", "tcp_retransmits",
+  ...percentiles("connect_duration"), ...percentiles("tls_handshake_duration"), ...percentiles("header_duration"), ...percentiles("response_duration"), ...percentiles("tcp_rtt")];
+const ORDERS = [
+  ["up", "Up", "Send requests to it again?", "The server gets its share of the requests."],
+  ["drain", "Drain", "Drain it?", "The server gets no new requests, except of clients that stick to it by their cookie. Requests in progress end as usual."],
+  ["down", "Down", "Take it down?", "The server gets no new requests at all. Requests in progress end as usual."],
+];
+
+/** Orders wait while another one is asked about, so that the list does not change under the pointer. */
+let asking = false;
+
+export function start(root, context) {
+  const list = h("div", { class: "block" });
+  const detail = h("div", { class: "block" });
+  put(root, h("h1", null, "Upstreams and servers"), list, detail);
+  let shown = "";
+  const load = async () => {
+    if (asking) return;
+    try {
+      const upstreams = await get("servers", {}, context.signal);
+      if (Object.keys(upstreams).length === 0) put(list, h("div", { class: "card" }, note("No upstream is configured.")));
+      else showAll(list, upstreams, context, load);
+      const all = Object.entries(upstreams).flatMap(([name, upstream]) => upstream.servers.map((server) => ({ name, server })));
+      const chosen = all.find((one) => `${one.name} ${one.server.address}` === param("server")) || all.reduce((most, one) => (most && most.server.requests >= one.server.requests ? most : one), null);
+      if (!chosen) return;
+      const key = `${chosen.name} ${chosen.server.address}`;
+      if (key !== shown) {
+        shown = key;
+        context.drop();
+        showServer(detail, context, chosen.name, chosen.server);
+      }
+      detail.fresh?.(chosen.server);
+    } catch (error) {
+      if (!context.signal.aborted) put(list, failed(error));
+    }
+  };
+  const again = context.every(2, load);
+  context.onParams((names) => {
+    if (names.has("server")) again();
+    return names.has("server");
+  });
+}
+
+function showAll(box, upstreams, context, load) {
+  for (const [name, upstream] of Object.entries(upstreams)) {
+    let card = [...box.children].find((one) => one.dataset.name === name);
+    if (!card) {
+      card = h("section", { class: "card", "aria-label": `Upstream ${name}`, "data-name": name });
+      box.append(card);
+    }
+    const focus = card.contains(document.activeElement) ? document.activeElement.dataset.id : null;
+    const left = card.querySelector(".scroll")?.scrollLeft ?? 0;
+    refresh(card, JSON.stringify([upstream.servers.map(essentials), context.isOperator, param("server")]), () => upstreamCard(name, upstream, context, load));
+    if (left > 0) card.querySelector(".scroll").scrollLeft = left;
+    if (focus) card.querySelector(`[data-id="${CSS.escape(focus)}"]`)?.focus({ preventScroll: true });
+  }
+  for (const card of [...box.children]) if (!(card.dataset.name in upstreams)) card.remove();
+}
+
+const essentials = (one) => [one.address, one.name, one.state, one.why, one.weight, one.backup, one.idle, one.busy, one.requests, one.failures, one.header_duration, one.tcp_rtt, one.trial_in_s];
+const us = (value) => (typeof value === "number" ? format.seconds(value / 1e6) : "–");
+
+function upstreamCard(name, upstream, context, load) {
+  const up = upstream.servers.filter((one) => one.state === "up").length;
+  return [h("div", { class: "head" }, h("h2", null, name), badge(`${up} of ${upstream.servers.length} up`, up === upstream.servers.length ? "good" : up > 0 ? "warn" : "bad")),
+    plainTable(`Servers of ${name}`, ["Server", "State", ...(context.isOperator ? ["Orders"] : []), "Weight", "In use", "Idle", "Requests", "Failed", "Header, median", "p99", "Round trip"], upstream.servers.map((server) => serverRow(name, server, context, load)),
+      (context.isOperator ? [3, 4, 5, 6, 7, 8, 9, 10] : [2, 3, 4, 5, 6, 7, 8, 9]))];
+}
+
+function serverRow(upstream, server, context, load) {
+  const key = `${upstream} ${server.address}`;
+  const label = server.name && server.name !== server.address ? `${server.name} (${server.address})` : server.address;
+  return [
+    h("button", { type: "button", class: "linkish", "data-id": `show ${key}`, "aria-pressed": String(param("server") === key), title: "Show its history", onclick: () => set({ server: key }, true) }, label, server.backup ? h("span", { class: "note" }, " backup") : null),
+    h("span", { class: "state" }, badge(server.state), server.why ? h("span", { class: "note why-state", title: server.why }, ` ${server.why}`) : null, server.trial_in_s ? h("span", { class: "note" }, `, trial in ${format.seconds(server.trial_in_s)}`) : null),
+    ...(context.isOperator ? [h("span", { class: "choice orders", role: "group", "aria-label": `Orders about ${server.address}` }, ORDERS.map((one) => orderButton(upstream, server, one, load)))] : []),
+    String(server.weight), format.count(server.busy), format.count(server.idle), format.count(server.requests),
+    h("span", { class: server.failures > 0 ? "warn-text" : "" }, format.count(server.failures)),
+    us(server.header_duration?.p50_us), us(server.header_duration?.p99_us), us(server.tcp_rtt?.p50_us),
+  ];
+}
+
+function orderButton(upstream, server, [value, label, question, detail], load) {
+  const isSet = value === "up" ? !["drain", "down"].includes(server.state) : server.state === value;
+  const button = order(label, "", async () => {
+    asking = true;
+    const yes = await ask(`${server.address}: ${question}`, detail, label, value === "up" ? "primary" : "danger");
+    asking = false;
+    if (yes) {
+      await post("servers", { upstream, server: server.address, set: value });
+      toast(`${server.address} of ${upstream} is set to ${value}.`);
+    }
+    await load();
+  });
+  button.setAttribute("aria-pressed", String(isSet));
+  button.setAttribute("data-id", `${value} ${upstream} ${server.address}`);
+  button.setAttribute("aria-label", `${label}: ${server.address}`);
+  return button;
+}
+
+const perSample = (c, sum) => over(c(sum), c("tcp_samples"));
+const firstUse = (c) => minus(c("requests"), c("reuses"));
+
+function showServer(box, context, upstream, server) {
+  const member = `${upstream} ${server.address}`;
+  const feed = context.feed({ scope: "server", member, series: SERIES, streamed: true });
+  const chart = (options) => context.chart({ feed, ...options });
+  const numbers = h("div", { class: "card" });
+  const reuse = h("p", { class: "note" });
+  put(box, h("h2", { id: "server-title" }, `${server.address} of ${upstream}`), numbers,
+    h("div", { class: "grid three" },
+      chart({ id: "s-requests", title: "Requests and failures", unit: "rate", series: [
+        { key: "requests", label: "requests", color: "hit", of: (c) => c("requests") }, { key: "failures", label: "failed", color: "error", of: (c) => c("failures") }] }),
+      chart({ id: "s-header", title: "Time until the head of the response", unit: "seconds", log: true, series: percentileSeries("header_duration") }),
+      chart({ id: "s-response", title: "Time until the end of the response", unit: "seconds", log: true, series: percentileSeries("response_duration") }),
+      chart({ id: "s-connect", title: "Time to connect", unit: "seconds", log: true, series: percentileSeries("connect_duration") }),
+      chart({ id: "s-connections", title: "Open connections", unit: "count", stacked: true, series: [
+        { key: "busy", label: "in use", color: "hit", of: (c) => c("busy") }, { key: "idle", label: "idle", color: "other", of: (c) => c("idle") }] })),
+    h("h2", null, "TCP view"), note("From the kernel's data about the connections (TCP_INFO), sampled after responses."),
+    h("div", { class: "grid three" },
+      chart({ id: "s-rtt", title: "Round trip", unit: "seconds", series: percentileSeries("tcp_rtt").slice(0, 3) }),
+      chart({ id: "s-window", title: "Congestion window and bytes in flight", unit: "bytes", note: "In flight near the window: the network is the limit. Far below it: the application is.", series: [
+        { key: "window", label: "window", color: "collapsed", of: (c) => perSample(c, "tcp_window_bytes") }, { key: "flight", label: "in flight", color: "hit", of: (c) => perSample(c, "tcp_in_flight_bytes") }] }),
+      chart({ id: "s-retransmits", title: "Retransmits", unit: "rate", series: [{ key: "retransmits", label: "segments sent again", color: "error", of: (c) => c("tcp_retransmits") }] })),
+    h("h2", null, "Reuse of connections"), reuse,
+    h("div", { class: "grid" },
+      chart({ id: "s-reuse", title: "Requests by connection", unit: "rate", stacked: true, wide: true, series: [
+        { key: "reused", label: "on a connection used before", color: "hit", of: (c) => c("reuses") }, { key: "new", label: "first on a connection", color: "miss", of: firstUse }] }),
+      chart({ id: "s-opened", title: "Connections opened", unit: "rate", series: [{ key: "opened", label: "opened", color: "miss", of: (c) => c("connects") }] }),
+      chart({ id: "s-per", title: "Requests per connection", unit: "count", series: [{ key: "per", label: "requests for each one opened", color: "collapsed", of: (c) => lift((requests, connects) => (connects > 0 ? requests / connects : null), c("requests"), c("connects")) }] })));
+  feed.onChange(() => showReuse(reuse, feed));
+  box.fresh = (now) => put(numbers, serverFacts(now));
+}
+
+function showReuse(box, feed) {
+  const [requests, reuses, connects] = [mean(feed.now("requests")), mean(feed.now("reuses")), mean(feed.now("connects"))];
+  if (!(requests > 0) || reuses === null) {
+    put(box, "No request was sent to this server in this period.");
+    return;
+  }
+  put(box, `In this period ${format.share(reuses / requests)} of the requests used a connection that had carried others before`,
+    connects > 0 ? `, ${format.count(requests / connects)} requests for each connection that was opened.` : ", and none was opened.");
+}
+
+function serverFacts(one) {
+  const reasons = Object.entries(one.failures_by_reason || {}).sort((a, b) => b[1] - a[1]).slice(0, 6);
+  return facts([
+    ["State", badge(one.state)], ["Why", one.why], ["Requests", format.exact(one.requests)], ["Failed", format.exact(one.failures)],
+    ["Connections opened", format.exact(one.connects)], ["HTTP/2 connections", format.exact(one.http2_connections)], ["Received", format.bytes(one.bytes_in)], ["Sent", format.bytes(one.bytes_out)],
+    ["Failures by reason", reasons.length > 0 ? h("span", null, reasons.map(([reason, n]) => h("span", { class: "reason" }, h("code", null, reason), ` ${format.count(n)}`))) : null],
+  ]);
+}
