@@ -3,10 +3,8 @@
 use super::layout::Layout;
 use super::scope::Scope;
 use crate::telemetry::measures::Measures;
-use crate::telemetry::table::{
-    CacheNumbers, RouteMeasures, RouteNumbers, ServerMeasures, ServerNumbers, VolumeNumbers,
-    WorkerMeasures, WorkerNumbers,
-};
+use crate::telemetry::table::{CacheNumbers, VolumeNumbers, WorkerMeasures, WorkerNumbers};
+use crate::telemetry::traffic_table::{RouteMeasures, RouteNumbers, ServerMeasures, ServerNumbers};
 
 /// Most memory of the histories of all members together. Further members have no history.
 pub const MEMORY_MAX: usize = 192 << 20;

@@ -10,7 +10,8 @@ use crate::sys::disk::private::PrivateFolder;
 use crate::telemetry::histogram::Histogram;
 use crate::telemetry::histogram_counters::HistogramCounters;
 use crate::telemetry::measures::Measures;
-use crate::telemetry::{FilesNumbers, Numbers, RouteMeasures, RouteNumbers, ServerMeasures};
+use crate::telemetry::traffic_table::RouteMeasures;
+use crate::telemetry::{FilesNumbers, Numbers, RouteNumbers, ServerMeasures};
 
 /// A Unix time at which steps of all rings begin.
 const START_S: u64 = 1_800_000_000;
