@@ -48,13 +48,6 @@ impl Failures {
         }
     }
 
-    /// Subtracts earlier values of the same server from these.
-    pub fn subtract(&mut self, earlier: &Failures) {
-        for (sum, n) in self.0.iter_mut().zip(earlier.0) {
-            *sum = sum.saturating_sub(n);
-        }
-    }
-
     /// Returns each reason for which there were failures, with their number.
     pub fn iter(&self) -> impl Iterator<Item = (Reason, u64)> {
         let all = Reason::ALL.iter().copied().zip(self.0);

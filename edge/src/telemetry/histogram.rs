@@ -82,11 +82,6 @@ impl Histogram {
         self.buckets = both;
     }
 
-    /// Whether no value was counted.
-    pub fn is_empty(&self) -> bool {
-        self.buckets.is_empty()
-    }
-
     /// Returns the number of values.
     pub fn count(&self) -> u64 {
         let counts = self.buckets.iter().map(|one| one & COUNT_MASK);

@@ -13,7 +13,4 @@ pub trait Measures: Clone + Default + 'static {
 
     /// Adds another member's values to these.
     fn add(&mut self, other: &Self);
-
-    /// Subtracts earlier values of the same member from these.
-    fn subtract(&mut self, earlier: &Self);
 }

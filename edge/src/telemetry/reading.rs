@@ -29,12 +29,6 @@ impl<N: Numbers, M: Measures> Reading<N, M> {
         self.numbers.add(&other.numbers);
         self.measures.add(&other.measures);
     }
-
-    /// Subtracts earlier values of the same member from these.
-    pub fn subtract(&mut self, earlier: &Reading<N, M>) {
-        self.numbers.subtract(&earlier.numbers);
-        self.measures.subtract(&earlier.measures);
-    }
 }
 
 /// The numbers of the process and its workers at one moment.
@@ -53,8 +47,6 @@ pub struct FineReading {
 /// The numbers of everything that the configuration names, at one moment. Members without requests are included.
 #[derive(Clone, Debug, Default)]
 pub struct CoarseReading {
-    /// Time of the reading, in microseconds of the monotonic clock.
-    pub at_us: u64,
     /// Sites by name, with routes that a reload removed.
     pub sites: Vec<(Arc<str>, RouteReading)>,
     /// Routes by name, in the order of the file.

@@ -91,13 +91,6 @@ impl Reasons {
             *sum = sum.wrapping_add(n);
         }
     }
-
-    /// Subtracts earlier values from these.
-    pub fn subtract(&mut self, earlier: &Reasons) {
-        for (sum, n) in self.0.iter_mut().zip(earlier.0) {
-            *sum = sum.saturating_sub(n);
-        }
-    }
 }
 
 impl Default for ReasonCounters {

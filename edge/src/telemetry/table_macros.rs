@@ -123,11 +123,6 @@ macro_rules! counters {
                 $(self.$histogram.add(&other.$histogram);)+
                 $(self.$other.add(&other.$other);)?
             }
-
-            fn subtract(&mut self, earlier: &$measures) {
-                $(self.$histogram.subtract(&earlier.$histogram);)+
-                $(self.$other.subtract(&earlier.$other);)?
-            }
         }
 
         /// A map with the percentiles of each histogram.

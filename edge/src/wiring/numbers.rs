@@ -37,7 +37,6 @@ impl Edge {
         let routes = names.zip(std::mem::take(&mut sums.routes)).collect();
         let (upstreams, servers) = read_upstreams(&snapshot);
         CoarseReading {
-            at_us: self.clock.monotonic_us(),
             routes,
             caches: read_caches(&snapshot, &mut sums),
             sites: snapshot.of_existing_sites(sums),
