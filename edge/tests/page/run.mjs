@@ -182,9 +182,16 @@ async function state(browser) {
   await other.waitForSelector(".chart canvas");
   assert.equal(await other.locator(".legend button", { hasText: "hit" }).first().getAttribute("aria-pressed"), "false");
   await other.context().close();
-  const box = await page.locator(".chart .u-over").first().boundingBox();
-  await page.mouse.move(box.x + box.width * 0.3, box.y + 40);
-  await until("values under the pointer", async () => (await page.locator(".chart-time").first().innerText()) !== "");
+  // The panel above the charts may still grow.
+  await page.waitForFunction(() => !document.querySelector(".why-sentence")?.textContent.startsWith("Loading"));
+  const chart = page.locator(".chart .u-over").first();
+  let box;
+  await until("values under the pointer", async () => {
+    await chart.scrollIntoViewIfNeeded();
+    box = await chart.boundingBox();
+    await page.mouse.move(box.x + box.width * (0.3 + Math.random() / 50), box.y + 40);
+    return (await page.locator(".chart-time").first().innerText()) !== "";
+  });
   await page.mouse.down();
   await page.mouse.move(box.x + box.width * 0.7, box.y + 40, { steps: 4 });
   await page.mouse.up();

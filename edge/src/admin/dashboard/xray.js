@@ -123,54 +123,6 @@ function rule(object) {
   return h("span", null, h("code", null, its.rule), ` ${its.detail || ""}, lifetime ${format.span(its.lifetime_s)}`, also.map(([when, time]) => `, stale ${when} for ${format.span(time)}`));
 }
 
-/** Describes the state of a fetch. */
-function fetched(state) {
-  const what = { complete: "Complete", failed: "Failed", running: "Still running" }[state.state] || state.state || "Done";
-  const parts = [state.status ? `status ${state.status}` : "", state.bytes ? format.bytes(state.bytes) : "", state.cache_status || "", state.reason || "", state.took_ms ? format.millis(state.took_ms) : ""];
-  return `${what}: ${parts.filter(Boolean).join(", ") || "no details"}`;
-}
-
-function orders() {
-  const url = param("url");
-  const fetchNow = async (params) => {
-    const text = await post("fetch", { url, headers: param("headers") || undefined, ...params });
-    toast(fetched(JSON.parse(text)));
-  };
-  const purge = async (more, done) => {
-    await post("purge", {}, { url, ...more });
-    toast(done);
-  };
-  return h("div", { class: "buttons", role: "group", "aria-label": "Orders about this URL" },
-    order("Fetch now", "", () => fetchNow({})),
-    order("Refresh", "", () => fetchNow({ refresh: 1 })),
-    order("Mark stale", "", async () => {
-      if (await ask("Mark this URL stale?", `${url} is revalidated at its next request.`, "Mark stale")) await purge({ soft: true }, "The URL is stale.");
-    }),
-    order("Purge", "danger", async () => {
-      if (await ask("Purge this URL?", `All variants of ${url} are removed from all caches.`, "Purge")) await purge({}, "The URL was purged.");
-    }));
-}
-
-const TITLES = { open: "open", awaiting: "awaiting the response", refused: "may not be stored", failed: "fetch failed", revalidated: "revalidated", retired: "retired", unknown: "unknown" };
-
-function freshness(object) {
-  if (object.state !== "open") return null;
-  const fresh = object.fresh_for_s;
-  return fresh >= 0 ? h("span", null, badge("fresh", "good"), ` for ${format.span(fresh)}`) : h("span", null, badge("stale", "warn"), ` for ${format.span(-fresh)}`);
-}
-
-/** Returns the name of a field for people. */
-const named = (name) => name.replace(/_s$/, "").replaceAll("_", " ");
-
-/** Returns the rule that set the lifetime as text. */
-function rule(object) {
-  const its = object.freshness ?? object.lifetime ?? object.freshness_rule;
-  if (!its) return null;
-  if (typeof its === "string") return h("code", null, its);
-  const parts = Object.entries(its).filter(([, value]) => value !== null && typeof value !== "object");
-  return h("span", null, parts.map(([name, value]) => h("span", { class: "reason" }, `${named(name)} `, h("code", null, name.endsWith("_s") ? format.span(value) : String(value)))));
-}
-
 function objectCard(cache, object, index, open) {
   const title = object.vary?.length > 0 ? `Variant by ${object.vary.join(", ")}` : "The only variant";
   const name = (part) => `${index}-${part}`;
