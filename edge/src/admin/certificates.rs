@@ -60,9 +60,6 @@ pub(super) async fn order(
     };
     match outcome {
         Ok(text) => text.into_response(),
-        Err(Refusal { status, why }) => {
-            let status = StatusCode::from_u16(status).unwrap_or(StatusCode::BAD_REQUEST);
-            (status, why).into_response()
-        }
+        Err(refusal) => refusal.into_response(),
     }
 }

@@ -14,7 +14,6 @@ use tokio::time::timeout;
 use super::explanation::Question;
 use super::fetch_order::{FetchOrder, Fetched};
 use super::inspect::Shared;
-use super::purge::Refusal;
 
 /// Longest time for which a response waits for the end of a fetch, which goes on after that.
 const FETCH_WAIT_MAX: Duration = Duration::from_secs(10);
@@ -78,10 +77,7 @@ pub(super) async fn fetch(
     let question = Question::of(&query.url, &query.headers);
     let fetching = match edge.fetch(FetchOrder { question, refresh }) {
         Ok(fetching) => fetching,
-        Err(Refusal { status, why }) => {
-            let status = StatusCode::from_u16(status).unwrap_or(StatusCode::BAD_REQUEST);
-            return refused(status, &why);
-        }
+        Err(refusal) => return refusal.into_response(),
     };
     match timeout(FETCH_WAIT_MAX, fetching).await {
         Ok(Ok(fetched)) => Json(fetched).into_response(),

@@ -11,6 +11,7 @@ use hyper::header::CACHE_CONTROL;
 use serde::{Deserialize, Serialize};
 
 use super::inspect::Shared;
+use super::purge::Refusal;
 use crate::telemetry::history::{
     Answer, History, POINTS_MAX, POINTS_MIN, Period, RingSize, Row, Scope, Series,
 };
@@ -140,11 +141,11 @@ pub(super) async fn history(
         return off();
     };
     let now_s = shared.now_s();
-    let answer = answer(&shared.read(), &query, now_s).unwrap_or_else(|refusal| refusal);
+    let answer = answer(&shared.read(), &query, now_s).unwrap_or_else(Refusal::into_response);
     ([(CACHE_CONTROL, "no-store")], answer).into_response()
 }
 
-fn answer(history: &History, query: &HistoryQuery, now_s: u64) -> Result<Response, Response> {
+fn answer(history: &History, query: &HistoryQuery, now_s: u64) -> Result<Response, Refusal> {
     let scope = scope(&query.scope)?;
     let names = series(&query.series)?;
     let period = period(query, now_s)?;
@@ -186,7 +187,7 @@ fn table<'a>(rows: Vec<Row>, names: &[&'a str]) -> TableAnswer<'a> {
 }
 
 /// Returns the scope of a request.
-pub(super) fn scope(name: &str) -> Result<Scope, Response> {
+pub(super) fn scope(name: &str) -> Result<Scope, Refusal> {
     Scope::by_name(name).ok_or_else(|| {
         let all = Scope::ALL.map(Scope::name).join(", ");
         bad(format_args!(
@@ -196,7 +197,7 @@ pub(super) fn scope(name: &str) -> Result<Scope, Response> {
 }
 
 /// Returns the names of the series of a request.
-pub(super) fn series(list: &str) -> Result<Vec<&str>, Response> {
+pub(super) fn series(list: &str) -> Result<Vec<&str>, Refusal> {
     let names: Vec<&str> = list.split(',').filter(|name| !name.is_empty()).collect();
     match names.len() {
         0 => Err(bad("name at least one series, as in `series=requests`")),
@@ -208,7 +209,7 @@ pub(super) fn series(list: &str) -> Result<Vec<&str>, Response> {
 }
 
 /// Returns the period of a request. Negative times are relative to now.
-fn period(query: &HistoryQuery, now_s: u64) -> Result<Period, Response> {
+fn period(query: &HistoryQuery, now_s: u64) -> Result<Period, Refusal> {
     let time = |at: i64| match at < 0 {
         true => now_s.saturating_sub(at.unsigned_abs()),
         false => at.unsigned_abs(),
@@ -234,11 +235,17 @@ pub(super) fn off() -> Response {
     (StatusCode::NOT_FOUND, text).into_response()
 }
 
-/// Returns the response to a request for something that does not exist.
-pub(super) fn missing(what: &impl Display) -> Response {
-    (StatusCode::NOT_FOUND, format!("{what}\n")).into_response()
+/// Refuses a request for something that does not exist.
+pub(super) fn missing(what: &impl Display) -> Refusal {
+    Refusal {
+        status: StatusCode::NOT_FOUND.as_u16(),
+        why: what.to_string(),
+    }
 }
 
-fn bad(why: impl Display) -> Response {
-    (StatusCode::BAD_REQUEST, format!("{why}\n")).into_response()
+fn bad(why: impl Display) -> Refusal {
+    Refusal {
+        status: StatusCode::BAD_REQUEST.as_u16(),
+        why: why.to_string(),
+    }
 }

@@ -13,7 +13,7 @@ use super::purge::{Order, Purging, Refusal};
 use super::server_order::ServerOrder;
 use super::status::{Status, UpstreamState};
 use super::tokens::Tokens;
-use super::what_if::WhatIf;
+use super::what_if_state::WhatIf;
 use crate::telemetry::Observed;
 use crate::telemetry::history::SharedHistory;
 use crate::tls;

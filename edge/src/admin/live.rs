@@ -21,6 +21,7 @@ use tokio::time::timeout;
 use super::connections::{Progress, Streaming};
 use super::history::{missing, off, scope, series};
 use super::inspect::Shared;
+use super::purge::Refusal;
 use crate::telemetry::history::{Scope, SharedHistory};
 
 /// Most streams at once.
@@ -77,7 +78,7 @@ pub(super) async fn open(
     };
     let feed = match Feed::of(&query, &history) {
         Ok(feed) => feed,
-        Err(refusal) => return refusal,
+        Err(refusal) => return refusal.into_response(),
     };
     let Ok(permit) = streams.0.try_acquire_owned() else {
         let text =
@@ -99,7 +100,7 @@ pub(super) async fn open(
 }
 
 impl Feed {
-    fn of(query: &StreamQuery, history: &SharedHistory) -> Result<Feed, Response> {
+    fn of(query: &StreamQuery, history: &SharedHistory) -> Result<Feed, Refusal> {
         let scope = scope(&query.scope)?;
         let names = series(&query.series)?;
         let history = history.read();

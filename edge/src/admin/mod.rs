@@ -34,6 +34,7 @@ mod tests;
 mod tokens;
 mod tries;
 mod what_if;
+mod what_if_state;
 
 pub use certificate_state::{
     CertificateAction, CertificateOrder, CertificateSource, CertificateState, Certificates, Ordered,
@@ -56,4 +57,4 @@ pub use status::{
     VolumeUse,
 };
 pub use tokens::{Role, TOKENS_MAX, TokenForm, Tokens, first_token};
-pub use what_if::{CacheWhatIf, HitRatios, SizeRatios, WhatIf};
+pub use what_if_state::{CacheWhatIf, HitRatios, SizeRatios, WhatIf};

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use axum::response::{IntoResponse, Response};
+use hyper::StatusCode;
 use serde::Deserialize;
 use tokio::sync::oneshot;
 use tokio::time::timeout;
@@ -72,6 +74,13 @@ pub struct Refusal {
     pub status: u16,
     /// The reason, as text for the operator.
     pub why: String,
+}
+
+impl IntoResponse for Refusal {
+    fn into_response(self) -> Response {
+        let status = StatusCode::from_u16(self.status).unwrap_or(StatusCode::BAD_REQUEST);
+        (status, format!("{}\n", self.why.trim_end())).into_response()
+    }
 }
 
 #[derive(Deserialize)]

@@ -29,7 +29,7 @@ use super::inspect::Shared;
 use super::live::{self, Streams};
 use super::metrics;
 use super::observed;
-use super::purge::{BODY_MAX, LOG_WAIT_MAX, Order, Refusal};
+use super::purge::{BODY_MAX, LOG_WAIT_MAX, Order};
 use super::servers;
 use super::settings;
 use super::what_if;
@@ -245,10 +245,7 @@ async fn purge(
     };
     match answer {
         Ok(answer) => ([(CONTENT_TYPE, "application/json")], answer.to_json()).into_response(),
-        Err(Refusal { status, why }) => {
-            let status = StatusCode::from_u16(status).unwrap_or(StatusCode::BAD_REQUEST);
-            (status, format!("{why}\n")).into_response()
-        }
+        Err(refusal) => refusal.into_response(),
     }
 }
 

@@ -8,7 +8,6 @@ use hyper::header::CACHE_CONTROL;
 
 use super::change::ChangeNote;
 use super::inspect::Shared;
-use super::purge::Refusal;
 use super::server_order::ServerOrder;
 
 /// Answers `GET /servers`.
@@ -29,9 +28,6 @@ pub(super) async fn order(
     note.describe(order.describe());
     match order.check().and_then(|()| edge.order_server(&order)) {
         Ok(()) => Json(edge.upstreams()).into_response(),
-        Err(Refusal { status, why }) => {
-            let status = StatusCode::from_u16(status).unwrap_or(StatusCode::BAD_REQUEST);
-            (status, why).into_response()
-        }
+        Err(refusal) => refusal.into_response(),
     }
 }

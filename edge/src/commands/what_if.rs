@@ -361,7 +361,7 @@ mod tests {
             objects: 20_000,
             requests: 100_000,
             size: 20,
-            sampled: 6000,
+            sampled: 10_000,
             evict: evict.to_owned(),
             log: false,
             seed: 1,

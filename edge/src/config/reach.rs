@@ -77,17 +77,26 @@ pub fn reach(plan: &Plan) -> Vec<Allowed> {
     if let Some(file) = key_log {
         add(&folder_of(Path::new(&file)), Reach::Append);
     }
-    let access = plan.log.access.as_ref().map(|access| &access.target);
-    if let Some(AccessTarget::File(path)) = access {
-        add(&folder_of(path), Reach::Append);
-    }
-    if let Some(path) = &plan.admin_events {
-        add(&folder_of(path), Reach::Append);
-    }
-    if let MessageTarget::File(path) = &plan.log.messages {
+    for path in logs(plan) {
         add(&folder_of(path), Reach::Append);
     }
     all
+}
+
+/// Returns the files that lines are appended to.
+fn logs(plan: &Plan) -> impl Iterator<Item = &Path> {
+    let access = match plan.log.access.as_ref().map(|access| &access.target) {
+        Some(AccessTarget::File(path)) => Some(path.as_path()),
+        _ => None,
+    };
+    let messages = match &plan.log.messages {
+        MessageTarget::File(path) => Some(path.as_path()),
+        _ => None,
+    };
+    access
+        .into_iter()
+        .chain(plan.admin_events.as_deref())
+        .chain(messages)
 }
 
 /// Returns the files that are read to obtain certificates: keys, and the authorities that verify directories.

@@ -3,7 +3,7 @@
 
 use smallvec::SmallVec;
 
-use super::Fields;
+use super::fields::Fields;
 
 /// Name of the header with the ids.
 pub const PARENT_HEADER: &str = "traceparent";

@@ -174,7 +174,9 @@ impl Download {
     fn note_bytes(&mut self, n: u64) {
         let record = &self.forward.record;
         record.body_bytes.set(record.body_bytes.get() + n);
-        self.forward.upstream.count_bytes(&self.forward.options, n);
+        self.forward
+            .upstream
+            .count_bytes(self.forward.options.counters(), n);
         self.left = self.left.map(|left| left.saturating_sub(n));
     }
 
@@ -185,7 +187,7 @@ impl Download {
             let took_us = now_us.saturating_sub(self.sent_us);
             lease.note_end(took_us, now_us);
             let upstream = &self.forward.upstream;
-            upstream.count_end(&self.forward.options, &mut lease, took_us, now_us);
+            upstream.count_end(self.forward.options.counters(), &mut lease, took_us, now_us);
             upstream.pool.give_back(lease, now_us);
         }
     }

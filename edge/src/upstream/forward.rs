@@ -61,7 +61,7 @@ impl Forward {
             let mut lease = self.reach(tries, opening.take()).await?;
             let server = lease.server();
             self.note_try(lease.stream.peer());
-            self.upstream.count_request(&self.options, &lease);
+            self.upstream.count_request(self.options.counters(), &lease);
             let sent_us = self.upstream.clock.monotonic_us();
             tries.begin(sent_us);
             tries.note_sent(server, sent_us);
@@ -316,7 +316,8 @@ impl Forward {
         self.upstream.pool.note_connect(index, result, began_us);
         match opened {
             Ok(Opened { lease, rest }) => {
-                self.upstream.count_connect(&self.options, &lease, took_us);
+                self.upstream
+                    .count_connect(self.options.counters(), &lease, took_us);
                 self.upstream.pool.keep(rest);
                 Ok(lease)
             }
@@ -371,7 +372,7 @@ impl Forward {
         let now_us = self.upstream.clock.read_us();
         let head_us = now_us.saturating_sub(sent_us);
         self.upstream
-            .count_head(&self.options, lease.server(), head_us);
+            .count_head(self.options.counters(), lease.server(), head_us);
         lease.note(Outcome::Answered {
             status,
             head_us,

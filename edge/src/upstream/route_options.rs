@@ -26,6 +26,14 @@ pub struct RouteOptions {
     pub counters: Option<Arc<RouteCounters>>,
 }
 
+impl RouteOptions {
+    /// Returns the counters of the route.
+    #[inline]
+    pub(super) fn counters(&self) -> Option<&RouteCounters> {
+        self.counters.as_deref()
+    }
+}
+
 impl Default for RouteOptions {
     fn default() -> RouteOptions {
         RouteOptions {

@@ -11,7 +11,6 @@ use super::lease::Lease;
 use super::options::{Limits, Options, Server};
 use super::pool::Pool;
 use super::retry::{RetryBudget, Tries};
-use super::route_options::RouteOptions;
 use super::state::UpstreamState;
 use crate::balance::is_failure_status;
 use crate::handler::Head;
@@ -20,7 +19,7 @@ use crate::http::{Scheme, Status};
 use crate::reason::Reason;
 use crate::sign::Signer;
 use crate::sys::Clock;
-use crate::telemetry::Counters;
+use crate::telemetry::{Counters, RouteCounters};
 
 /// The part of an upstream that belongs to one worker.
 pub(super) struct UpstreamWorker {
@@ -87,9 +86,9 @@ impl UpstreamWorker {
         }
     }
 
-    pub(super) fn count_request(&self, route: &RouteOptions, lease: &Lease) {
+    pub(super) fn count_request(&self, route: Option<&RouteCounters>, lease: &Lease) {
         self.counters.upstream_requests.add(1);
-        if let Some(route) = &route.counters {
+        if let Some(route) = route {
             route.upstream_requests.add(1);
         }
         let gauges = self.pool.gauges(lease.server());
@@ -101,17 +100,17 @@ impl UpstreamWorker {
     }
 
     /// Counts bytes of a response's body that have been received.
-    pub(super) fn count_bytes(&self, route: &RouteOptions, bytes: u64) {
+    pub(super) fn count_bytes(&self, route: Option<&RouteCounters>, bytes: u64) {
         self.counters.upstream_bytes_in.add(bytes);
-        if let Some(route) = &route.counters {
+        if let Some(route) = route {
             route.upstream_bytes.add(bytes);
         }
     }
 
     /// Counts a connection that was opened within this time, for this request.
-    pub(super) fn count_connect(&self, route: &RouteOptions, lease: &Lease, took_us: u64) {
+    pub(super) fn count_connect(&self, route: Option<&RouteCounters>, lease: &Lease, took_us: u64) {
         self.counters.connect_duration.record(took_us);
-        if let Some(route) = &route.counters {
+        if let Some(route) = route {
             route.connect_duration.record(took_us);
         }
         self.counters.upstream_connects.add(1);
@@ -126,9 +125,9 @@ impl UpstreamWorker {
     }
 
     /// Counts a response whose head arrived in this time after the request was sent.
-    pub(super) fn count_head(&self, route: &RouteOptions, server: usize, took_us: u64) {
+    pub(super) fn count_head(&self, route: Option<&RouteCounters>, server: usize, took_us: u64) {
         self.counters.header_duration.record(took_us);
-        if let Some(route) = &route.counters {
+        if let Some(route) = route {
             route.header_duration.record(took_us);
         }
         let gauges = self.pool.gauges(server);
@@ -139,13 +138,13 @@ impl UpstreamWorker {
     /// the state of its connection.
     pub(super) fn count_end(
         &self,
-        route: &RouteOptions,
+        route: Option<&RouteCounters>,
         lease: &mut Lease,
         took_us: u64,
         now_us: u64,
     ) {
         self.counters.response_duration.record(took_us);
-        if let Some(route) = &route.counters {
+        if let Some(route) = route {
             route.response_duration.record(took_us);
         }
         let gauges = self.pool.gauges(lease.server());

@@ -2,7 +2,7 @@
 //! the dashboard has something to show.
 
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::Context;
 use sluice_lab::origin::{Modified, Origin, OriginOptions, Resource, Seen, Tag};
@@ -10,7 +10,7 @@ use sluice_lab::origin::{Modified, Origin, OriginOptions, Resource, Seen, Tag};
 use super::traffic::{MEDIA_BYTES, Traffic};
 use crate::commands::output::{announce, log_messages, say};
 use crate::config::{self, Level, LogOptions, Purpose};
-use crate::sys::ListenAddress;
+use crate::sys::{Clock, ListenAddress};
 use crate::telemetry::messages::MessageTarget;
 use crate::wiring;
 
@@ -60,9 +60,11 @@ fn origin(delay: Duration) -> anyhow::Result<Origin> {
         forget: true,
         ..OriginOptions::default()
     })?;
-    let began = Instant::now();
+    let clock = Clock::system();
+    let began_us = clock.monotonic_us();
     origin.serve_rest(Resource::dynamic(move |seen| {
-        respond(seen, began.elapsed()).delay_head(delay)
+        let elapsed = Duration::from_micros(clock.monotonic_us().saturating_sub(began_us));
+        respond(seen, elapsed).delay_head(delay)
     }));
     Ok(origin)
 }

@@ -4,16 +4,18 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use sluice_lab::client::Client;
 
-use crate::sys::Random;
+use crate::sys::{Clock, Random};
 
 /// Number of clients.
 const CLIENTS: u64 = 4;
 /// Requests per second of each client.
 const RATE: u64 = 40;
+/// Time between two requests of a client.
+const STEP_US: u64 = 1_000_000 / RATE;
 /// Longest time that a client waits for a response.
 const TIMEOUT: Duration = Duration::from_secs(5);
 /// Pause after a failure to connect.
@@ -84,8 +86,8 @@ impl Drop for Traffic {
 
 /// Sends requests until `stop` is set.
 fn client(edge: SocketAddr, random: &Random, weights: &[f64], stop: &AtomicBool) {
-    let step = Duration::from_millis(1000 / RATE);
-    let mut next = Instant::now();
+    let clock = Clock::system();
+    let mut next_us = clock.monotonic_us();
     while !stop.load(Ordering::Relaxed) {
         let Ok(mut connection) = connect(edge) else {
             thread::sleep(PAUSE);
@@ -96,8 +98,9 @@ fn client(edge: SocketAddr, random: &Random, weights: &[f64], stop: &AtomicBool)
                 break;
             }
             // A client that was late does not catch up.
-            next = (next + step).max(Instant::now());
-            thread::sleep(next.saturating_duration_since(Instant::now()));
+            let now_us = clock.monotonic_us();
+            next_us = (next_us + STEP_US).max(now_us);
+            thread::sleep(Duration::from_micros(next_us - now_us));
         }
     }
 }
@@ -114,9 +117,9 @@ fn send(connection: &mut Client, request: &Request) -> bool {
     headers.extend(request.range.as_deref().map(|range| ("Range", range)));
     let reply = connection.get(&request.target, &headers);
     reply.is_ok_and(|reply| {
-        !reply
+        reply
             .header("connection")
-            .is_some_and(|value| value == "close")
+            .is_none_or(|value| value != "close")
     })
 }
 

@@ -196,7 +196,7 @@ mod tests {
             let (codes, damage) = read(&whole[..cut]);
             let record = (whole.len() - MAGIC.len()) / 4;
             prop_assert_eq!(codes.len(), cut.saturating_sub(MAGIC.len()) / record);
-            let is_between = cut >= MAGIC.len() && (cut - MAGIC.len()) % record == 0;
+            let is_between = cut >= MAGIC.len() && (cut - MAGIC.len()).is_multiple_of(record);
             prop_assert_eq!(damage.is_none(), is_between);
         }
 

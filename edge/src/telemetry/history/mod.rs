@@ -4,10 +4,10 @@
 
 mod code;
 mod file;
-mod history;
 mod layout;
 mod layouts;
 mod member;
+mod members;
 mod query;
 mod restore;
 mod ring;
@@ -19,12 +19,12 @@ mod tests;
 mod tick;
 
 pub use file::Damage;
-pub use history::History;
 #[cfg(test)]
 pub use layout::Layout;
 pub use layout::Series;
 pub use layouts::{MEMORY_MAX, layouts, member_bytes};
 pub use member::Values;
+pub use members::History;
 pub use query::{Answer, POINTS_MAX, POINTS_MIN, Period, Row};
 pub use ring::RingSize;
 pub use saver::Saver;

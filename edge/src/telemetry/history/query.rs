@@ -5,9 +5,9 @@ use std::fmt;
 use std::ops::Range;
 
 use super::code;
-use super::history::{History, Members};
 use super::layout::{Combination, Layout};
 use super::member::Member;
+use super::members::{History, Members};
 use super::ring::Ring;
 use super::scope::{RINGS, Scope};
 
@@ -72,6 +72,9 @@ impl fmt::Display for Unknown {
     }
 }
 
+/// The beginning of a member's newest point, as Unix time, and its values.
+pub type Newest = (u64, Vec<Option<f64>>);
+
 impl History {
     /// Returns the positions of series by name.
     ///
@@ -111,7 +114,7 @@ impl History {
         };
         Ok(Answer {
             step_s: groups.step_s,
-            from_s: groups.from_s(),
+            from_s: groups.begin_s(),
             series: positions.iter().map(one).collect(),
         })
     }
@@ -154,7 +157,7 @@ impl History {
         scope: Scope,
         name: &str,
         positions: &[usize],
-    ) -> Result<Option<(u64, Vec<Option<f64>>)>, Unknown> {
+    ) -> Result<Option<Newest>, Unknown> {
         let (_, member) = self.member(scope, name)?;
         let ring = &member.rings[0];
         let newest = ring.newest().and_then(|number| {
@@ -239,7 +242,7 @@ impl Groups {
         }
     }
 
-    fn from_s(&self) -> u64 {
+    fn begin_s(&self) -> u64 {
         self.groups.start * self.step_s
     }
 

@@ -5,7 +5,7 @@ use std::io::Read;
 
 use super::code::ABSENT;
 use super::file::{self, Damage, Entry, Records};
-use super::history::History;
+use super::members::History;
 use super::scope::Scope;
 
 /// Most points of a record.

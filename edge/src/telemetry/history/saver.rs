@@ -6,7 +6,7 @@ use std::path::Path;
 use parking_lot::RwLock;
 
 use super::file::Damage;
-use super::history::History;
+use super::members::History;
 use super::scope::Scope;
 use crate::sys::disk::private::PrivateFolder;
 

@@ -3,8 +3,8 @@
 use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 use tokio::sync::watch;
 
-use super::history::History;
 use super::layout::Layout;
+use super::members::History;
 
 /// The history of a running Sluice.
 pub struct SharedHistory {

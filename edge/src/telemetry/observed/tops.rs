@@ -115,7 +115,7 @@ impl Tops {
         let current = self.current[by as usize].summary(COUNTED);
         let oldest = self.minute.saturating_sub(minutes as u64);
         let complete = self.complete.iter().filter(|one| one.number >= oldest);
-        let began_us = match complete.clone().last() {
+        let began_us = match complete.clone().next_back() {
             Some(minute) => minute.began_us,
             None => self.began_us,
         };
