@@ -15,12 +15,14 @@ const VISITED_MAX: u64 = 4000;
 /// Largest memory that a route may take in the configuration, which all workers share, in bytes.
 const SHARED_MAX: i64 = 1500;
 
-/// Starts an edge with this many cached routes below `/r`, and one for all other paths.
+/// Starts an edge with this many cached routes below `/r`, and one for all other paths. The history is off, since its memory
+/// has a limit of its own.
 fn with_routes(origin: &Origin, routes: usize, workers: usize) -> Edge {
     let route =
         |n| format!("[[site.route]]\npath = \"/r{n}/*\"\nproxy = \"origin\"\ncache = \"main\"\n");
     let routes: String = (0..routes).map(route).collect();
-    let text = Setup::cached(origin).workers(workers).text();
+    let setup = Setup::cached(origin).workers(workers);
+    let text = setup.admin("history = false").text();
     Setup::of_text(text.replacen("[[site]]\n", &format!("[[site]]\n{routes}"), 1)).start()
 }
 
