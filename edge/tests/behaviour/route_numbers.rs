@@ -38,8 +38,9 @@ fn of_log<'a>(lines: impl Iterator<Item = &'a Value>) -> Counted {
                 add(&mut numbers, "hits", 1);
                 add(&mut numbers, "hit_bytes", bytes);
             }
+            // The cache makes the response to `only-if-cached` itself.
+            Some("own") | None => {}
             Some(_) => add(&mut numbers, "fetched", 1),
-            None => {}
         }
     }
     numbers
