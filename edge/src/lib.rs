@@ -61,7 +61,8 @@ pub mod test_rigs {
     pub mod http {
         pub use crate::http::{
             FieldBlock, Method, Scheme, bearer, cache_control, conditional, date, fields, freshen,
-            freshness, key, location, pattern, range, reference, surrogate, target, targeted, vary,
+            freshness, key, location, pattern, range, reference, surrogate, target, targeted,
+            trace_context, vary,
         };
     }
 
