@@ -213,20 +213,10 @@ mod tests {
 
     #[test]
     fn the_explained_reasons_exist() {
-        const FWD: [Fwd; 8] = [
-            Fwd::Bypass,
-            Fwd::Method,
-            Fwd::UriMiss,
-            Fwd::VaryMiss,
-            Fwd::Miss,
-            Fwd::Request,
-            Fwd::Stale,
-            Fwd::Partial,
-        ];
         let known: BTreeSet<&str> = Reason::ALL
             .iter()
             .map(|reason| reason.text())
-            .chain(FWD.map(Fwd::as_str))
+            .chain(Fwd::ALL.map(Fwd::as_str))
             .collect();
         let lines = text("reasons.js").lines();
         let explained = lines
