@@ -52,7 +52,7 @@ fn failed_requests_are_events_with_reason_url_and_client() {
         ending: Ending::Fin,
     };
     origin.serve("/pass/x", Resource::offset(100).fault(cut));
-    let edge = Setup::cached(&origin).start();
+    let edge = Setup::cached(&origin).workers(1).start();
     for n in 0..3 {
         let _ = client::once(
             edge.http,

@@ -371,7 +371,11 @@ fn habits_from_other_programs_get_the_command_to_run() {
         (&[], &["-s", "reload"], "`sluice reload`"),
         (variable, &["check"], "the value of SLUICE_CONFIG"),
         (variable, &["serve"], "the value of SLUICE_CONFIG"),
-        (url, &["status"], "or http://HOST:PORT or https://HOST:PORT"),
+        (
+            url,
+            &["status"],
+            "or http://HOST:PORT, https://HOST:PORT or unix:PATH",
+        ),
     ];
     for (variables, arguments, help) in cases {
         let output = run(folder.path(), variables, arguments, "");
