@@ -35,7 +35,15 @@ pub fn resident_bytes() -> Option<u64> {
     let length = STATM.get()?.as_ref()?.read_at(&mut text, 0).ok()?;
     let text = std::str::from_utf8(&text[..length]).ok()?;
     let pages: u64 = text.split(' ').nth(1)?.parse().ok()?;
-    Some(pages * rustix::param::page_size() as u64)
+    Some(pages * page_size()?)
+}
+
+/// Returns the size of a page of memory in bytes. `rustix::param` is not used, since its function crashes under valgrind,
+/// with which we count instructions.
+fn page_size() -> Option<u64> {
+    // SAFETY: `sysconf` only returns a number.
+    let size = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
+    u64::try_from(size).ok()
 }
 
 /// Returns the CPU time of all threads of this process so far, in milliseconds.

@@ -93,7 +93,7 @@ impl Record {
             .map(|log| LogLine::of(worker, log, peer, head));
         let mut record = Record::open(worker, serving, head.id.clone(), line);
         record.trace.clone_from(&head.trace);
-        let url = [peer.scheme.as_str(), "://", &head.authority, &head.target];
+        let url = (peer.scheme.as_str(), &*head.authority, &*head.target);
         record.sample = worker.sampler.begin(peer.client, url);
         record
     }

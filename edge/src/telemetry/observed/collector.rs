@@ -230,7 +230,7 @@ mod tests {
     }
 
     fn begin(sampler: &Sampler, target: &str) -> Option<Box<Sample>> {
-        sampler.begin(CLIENT, ["http", "://", "a.example", target])
+        sampler.begin(CLIENT, ("http", "a.example", target))
     }
 
     #[test]

@@ -19,8 +19,19 @@ pub struct Sampler {
     random: Random,
     /// Requests until the next one is sampled.
     left: Cell<u64>,
-    /// URL and client of the request that began last, from which its sample is made if it waits.
-    latest: RefCell<Sample>,
+    /// The request that began last, from which its sample is made if it waits.
+    latest: RefCell<Latest>,
+}
+
+/// URL and client of a request. Each request is written here, so nothing more is copied than necessary.
+struct Latest {
+    scheme: &'static str,
+    /// Host and port, followed by the target, as far as there is room.
+    text: Box<[u8; RAW_MAX]>,
+    len: usize,
+    /// Whether host and target are longer than that.
+    is_cut: bool,
+    client: Option<IpAddr>,
 }
 
 /// The queues from and to the collecting thread.
@@ -42,27 +53,20 @@ impl Sampler {
     }
 
     fn of(link: Option<Link>) -> Sampler {
-        let mut latest = Sample::default();
-        if link.is_some() {
-            latest.url.reserve(RAW_MAX);
-        }
         Sampler {
             link,
             random: Random::system(),
             left: Cell::new(PERIOD),
-            latest: RefCell::new(latest),
+            latest: RefCell::new(Latest::none()),
         }
     }
 
-    /// Notes a request that begins. Returns a sample if it is one of those that are sampled even if
-    /// they don't wait.
+    /// Notes a request that begins, with its scheme, host and target. Returns a sample if it is one of those that are
+    /// sampled even if they don't wait.
     #[inline]
-    pub fn begin(&self, client: IpAddr, url: [&str; 4]) -> Option<Box<Sample>> {
+    pub fn begin(&self, client: IpAddr, url: (&'static str, &str, &str)) -> Option<Box<Sample>> {
         self.link.as_ref()?;
-        let mut latest = self.latest.borrow_mut();
-        latest.set_url(url.map(str::as_bytes));
-        latest.client = Some(client);
-        drop(latest);
+        self.latest.borrow_mut().set(client, url);
         let left = self.left.get() - 1;
         self.left.set(left);
         match left {
@@ -84,8 +88,8 @@ impl Sampler {
     pub fn keep(&self) -> Option<Box<Sample>> {
         let latest = self.latest.borrow();
         let mut sample = self.empty()?;
-        sample.set_url([&latest.url[..]]);
-        sample.is_cut = latest.is_cut;
+        sample.set_url([latest.scheme.as_bytes(), b"://", &latest.text[..latest.len]]);
+        sample.is_cut |= latest.is_cut;
         sample.client = latest.client;
         sample.weight = 1;
         Some(sample)
@@ -119,5 +123,30 @@ impl Sampler {
         {
             link.counters.samples_dropped.add(1);
         }
+    }
+}
+
+impl Latest {
+    fn none() -> Latest {
+        Latest {
+            scheme: "",
+            text: Box::new([0; RAW_MAX]),
+            len: 0,
+            is_cut: false,
+            client: None,
+        }
+    }
+
+    #[inline]
+    fn set(&mut self, client: IpAddr, (scheme, host, target): (&'static str, &str, &str)) {
+        let host_len = host.len().min(RAW_MAX);
+        let (first, rest) = self.text.split_at_mut(host_len);
+        first.copy_from_slice(&host.as_bytes()[..host_len]);
+        let target_len = target.len().min(rest.len());
+        rest[..target_len].copy_from_slice(&target.as_bytes()[..target_len]);
+        self.scheme = scheme;
+        self.len = host_len + target_len;
+        self.is_cut = self.len < host.len() + target.len();
+        self.client = Some(client);
     }
 }
