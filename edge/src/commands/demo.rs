@@ -1,6 +1,8 @@
-//! `sluice demo`: runs a slow origin and Sluice in front of it, with three requests to try.
+//! `sluice demo`: runs a slow origin and Sluice in front of it, with three requests to try, and example sites with clients
+//! for the dashboard.
 
-mod dashboard;
+mod browser;
+mod sites;
 mod traffic;
 
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
@@ -13,13 +15,15 @@ use clap::Args;
 use sluice_lab::client::{self, Client, ClientTls, Reply};
 use sluice_lab::origin::{Origin, OriginOptions, Resource};
 
+use self::sites::Sites;
+use self::traffic::Traffic;
 use super::output::{announce, log_messages, say};
 use crate::acme::{self, Root};
 use crate::config::{self, Level, LogOptions, Plan, SitePlan, show_count, show_size};
 use crate::sys::{ListenAddress, user};
 use crate::telemetry::messages::MessageTarget;
 use crate::tls::{ListenerTls, Management, SiteTls};
-use crate::wiring::{self, Running};
+use crate::wiring;
 
 /// Path of the demo's file. The file contains its own offset every ten bytes, so that the bytes of
 /// any range show their position.
@@ -66,9 +70,16 @@ pub struct DemoArgs {
     /// Use TLS, and HTTP/2 with it, with a certificate of the local authority (`sluice trust`)
     #[arg(long)]
     tls: bool,
-    /// Run several sites with origins and clients, for the dashboard, whose address is printed
-    #[arg(long, conflicts_with_all = ["try_it", "tls", "volume"])]
-    dashboard: bool,
+    /// Run no example sites, whose clients send requests for the dashboard; with --try, --tls and --volume there are none
+    #[arg(long)]
+    no_traffic: bool,
+}
+
+impl DemoArgs {
+    /// Whether the demo also runs the example sites.
+    fn has_sites(&self) -> bool {
+        !(self.no_traffic || self.try_it || self.tls || !self.volume.is_empty())
+    }
 }
 
 /// Hosts of the demo's certificate.
@@ -136,10 +147,6 @@ fn rate(text: &str) -> Result<u64, String> {
 }
 
 pub fn run(args: &DemoArgs) -> anyhow::Result<()> {
-    if args.dashboard {
-        let [listen, admin] = addresses(args);
-        return dashboard::run(&listen, &admin);
-    }
     let log = LogOptions {
         level: Level::Warn,
         messages: MessageTarget::Stderr,
@@ -148,7 +155,11 @@ pub fn run(args: &DemoArgs) -> anyhow::Result<()> {
     log_messages(&log)?;
     let origin = origin(args.rate)?;
     let authority = args.tls.then(|| Authority::new(args.try_it)).transpose()?;
-    let running = edge(args, &origin, authority.as_ref())?;
+    let sites = args.has_sites().then(Sites::start).transpose()?;
+    let running = wiring::start(
+        plan(args, &origin, authority.as_ref(), sites.as_ref())?,
+        None,
+    )?;
     announce(&running, &log)?;
     let edge = running.listeners.iter().find_map(ListenAddress::ip);
     let edge = edge.context("the demo needs an IP address to listen on")?;
@@ -162,14 +173,20 @@ pub fn run(args: &DemoArgs) -> anyhow::Result<()> {
         return tried;
     }
     let signals = wiring::Signals::take()?.catch_all()?;
-    say(&invitation(
-        edge,
-        authority.as_ref(),
-        running.admin().map(|(_, address)| address),
-        &origin,
-        args.rate,
+    let admin = running.admin().map(|(_, address)| address);
+    let fed = sites.as_ref().map(|_| sites::invitation(edge));
+    let dashboard = admin.map_or(String::new(), |admin| dashboard(admin, fed));
+    let text = invitation(edge, authority.as_ref(), admin, &origin, args.rate);
+    say(&format!(
+        "{text}{dashboard}\nPress Ctrl-C to end the demo.\n"
     ))?;
-    running.wait_for_signals(signals)
+    if let (Some(_), Some(admin)) = (&sites, admin) {
+        browser::open(&dashboard_url(admin));
+    }
+    let traffic = sites.as_ref().map(|_| Traffic::start(edge));
+    let ended = running.wait_for_signals(signals);
+    drop(traffic);
+    ended
 }
 
 fn origin(rate: u64) -> anyhow::Result<Origin> {
@@ -186,12 +203,17 @@ fn origin(rate: u64) -> anyhow::Result<Origin> {
     Ok(origin)
 }
 
-fn edge(
+/// Returns the plan of the demo, with or without the example sites.
+fn plan(
     args: &DemoArgs,
     origin: &Origin,
     authority: Option<&Authority>,
-) -> anyhow::Result<Running> {
+    sites: Option<&Sites>,
+) -> anyhow::Result<Plan> {
     let [listen, admin] = addresses(args);
+    if let Some(sites) = sites {
+        return sites.plan(&listen, &admin, origin);
+    }
     let options = config::Options {
         origins: vec![format!("http://{}", origin.addr())],
         listen: vec![listen],
@@ -205,7 +227,7 @@ fn edge(
     if let Some(authority) = authority {
         authority.encrypt(&mut plan);
     }
-    wiring::start(plan, None)
+    Ok(plan)
 }
 
 /// Returns the addresses for clients and for the admin API.
@@ -248,6 +270,19 @@ fn encryption(host: &str, authority: &Authority, program: &str) -> String {
 Version and cipher suite of TLS, and the protocol (h2 is HTTP/2):
   curl --cacert {ca} -sv -o /dev/null https://{host}/ 2>&1 | grep -E 'SSL connection|ALPN'
 "
+    )
+}
+
+fn dashboard_url(admin: &ListenAddress) -> String {
+    format!("http://{admin}/dashboard/")
+}
+
+/// Returns the text about the dashboard. `fed`: the text about the example sites.
+fn dashboard(admin: &ListenAddress, fed: Option<String>) -> String {
+    format!(
+        "\nThe dashboard: {}\n{}",
+        dashboard_url(admin),
+        fed.unwrap_or_default()
     )
 }
 
@@ -303,9 +338,7 @@ In a browser: {scheme}://{host}/
 3. The first range again. Its bytes are stored: the response is a hit (see its Cache-Status header) and
    takes less than a millisecond{handshake}.
   {curl} -si -w '{times}\\n' -r {first}-{last} {url}
-{status}
-Press Ctrl-C to end the demo.
-",
+{status}",
         origin = origin.addr(),
         rate = show_size(rate),
         size = show_size(LENGTH),

@@ -72,6 +72,14 @@ impl TraceContext {
         }
     }
 
+    /// Returns the same trace without the client's tracestate.
+    pub fn without_state(&self) -> TraceContext {
+        TraceContext {
+            state: Box::default(),
+            ..self.clone()
+        }
+    }
+
     /// Returns the id of the trace in hexadecimal.
     pub fn trace_id(&self) -> Hex<32> {
         Hex::of(&self.trace_id)

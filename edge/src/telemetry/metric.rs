@@ -73,7 +73,10 @@ pub enum Scope {
     /// One upstream.
     #[cfg_attr(
         not(test),
-        expect(dead_code, reason = "no number is measured per upstream yet")
+        expect(
+            dead_code,
+            reason = "the numbers of upstreams, which are sums over their servers, are only in the history"
+        )
     )]
     Upstream,
     /// One server of an upstream, over all workers.
@@ -125,9 +128,8 @@ impl Kind {
     }
 }
 
-#[cfg(test)]
 impl Unit {
-    /// Returns the unit's name in the documentation, empty for `Count`.
+    /// Returns the unit's name in documents and in the history, empty for `Count`.
     pub fn as_str(self) -> &'static str {
         match self {
             Unit::Count => "",

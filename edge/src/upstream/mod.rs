@@ -79,6 +79,7 @@ mod sample;
 mod server_name;
 mod server_protocol;
 mod server_state;
+mod server_tally;
 mod slots;
 mod small_pieces;
 mod socket;

@@ -14,15 +14,14 @@ use super::failure_log::FailureLog;
 use super::options::{Http2, Server};
 use super::other_family::OtherFamily;
 use super::server_protocol::ServerProtocol;
+use super::server_tally::ServerTally;
 use super::sticky;
 use super::upstream_tls::UpstreamTls;
 use crate::http::key::KeyHash;
 use crate::reason::{Party, Reason};
 use crate::resolve::Target;
 use crate::sys::Address;
-use crate::telemetry::{
-    EffectiveState, Measures, Numbers, ServerCounters, ServerMeasures, ServerNumbers,
-};
+use crate::telemetry::{EffectiveState, ServerCounters, ServerMeasures, ServerNumbers};
 use crate::tls;
 
 /// One slot: an address of a configured server, with the state that all workers share.
@@ -59,7 +58,7 @@ pub struct ServerState {
     pub(super) connect_attempts: ConnectAttempts,
     pub(super) protocol: ServerProtocol,
     pub(super) failures: FailureLog,
-    pub(super) counters: Mutex<CountersOfWorkers>,
+    pub(super) tally: Arc<ServerTally>,
     /// Number of workers that have connections of this slot, or may open one.
     pub(super) pins: AtomicUsize,
     pub(super) changes: Arc<Changes>,
@@ -73,15 +72,6 @@ pub struct Explanation {
     /// For an ejected server: the time until a request may test it, in microseconds. 0 while one does,
     /// or is awaited.
     pub trial_in_us: Option<u64>,
-}
-
-/// The counters of one server.
-#[derive(Default)]
-pub(super) struct CountersOfWorkers {
-    workers: Vec<Arc<ServerCounters>>,
-    /// Totals of the workers that no longer use the server.
-    past: ServerNumbers,
-    past_measures: ServerMeasures,
 }
 
 /// One worker's counters of a server. When they are dropped, the server's state keeps their totals.
@@ -347,11 +337,9 @@ impl ServerState {
 
     /// Creates the counters of one more worker.
     pub(super) fn worker(self: &Arc<ServerState>) -> WorkerCounters {
-        let counters = Arc::<ServerCounters>::default();
-        self.counters.lock().workers.push(counters.clone());
         WorkerCounters {
             server: self.clone(),
-            counters,
+            counters: self.tally.worker(),
         }
     }
 
@@ -444,22 +432,12 @@ impl ServerState {
 
     /// Returns the server's current numbers, summed over the workers.
     pub fn numbers(&self) -> ServerNumbers {
-        let counters = self.counters.lock();
-        let mut sum = counters.past;
-        for worker in &counters.workers {
-            sum.add(&worker.numbers());
-        }
-        sum
+        self.tally.numbers()
     }
 
     /// Returns the durations and failures of the server so far, summed over the workers.
     pub fn measures(&self) -> ServerMeasures {
-        let counters = self.counters.lock();
-        let mut sum = counters.past_measures.clone();
-        for worker in &counters.workers {
-            sum.add(&worker.measures());
-        }
-        sum
+        self.tally.measures()
     }
 }
 
@@ -473,11 +451,6 @@ impl std::ops::Deref for WorkerCounters {
 
 impl Drop for WorkerCounters {
     fn drop(&mut self) {
-        let mut counters = self.server.counters.lock();
-        counters
-            .workers
-            .retain(|worker| !Arc::ptr_eq(worker, &self.counters));
-        counters.past.add(&self.counters.numbers());
-        counters.past_measures.add(&self.counters.measures());
+        self.server.tally.end(&self.counters);
     }
 }

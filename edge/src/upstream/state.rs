@@ -16,6 +16,7 @@ use super::other_family::{Other, OtherFamily};
 use super::server_name::is_named;
 use super::server_protocol::ServerProtocol;
 pub(super) use super::server_state::{ServerState, WorkerCounters};
+use super::server_tally::{ServerTally, Tallies};
 use super::upstream_tls::UpstreamTls;
 use crate::http::Scheme;
 use crate::reason::Reason;
@@ -51,8 +52,8 @@ pub struct Unresolved {
     pub why: Option<String>,
 }
 
-/// Totals of the addresses that lost their slots to others.
-#[derive(Default)]
+/// Totals of the addresses that lost their slots to others, or that a reload removed.
+#[derive(Clone, Default)]
 struct Past {
     numbers: ServerNumbers,
     measures: ServerMeasures,
@@ -70,6 +71,8 @@ struct Configured {
     tls: Option<Arc<UpstreamTls>>,
     /// Shared with the same states as the conditions.
     changes: Arc<Changes>,
+    /// Shared with the same states as the conditions.
+    tallies: Arc<Tallies>,
 }
 
 impl UpstreamState {
@@ -99,11 +102,13 @@ impl UpstreamState {
         let conditions = before.map(|before| before.servers.conditions.clone());
         // Exchanges that began before the reload still change the conditions.
         let changes = before.map(|before| before.servers.changes.clone());
+        let tallies = before.map(|before| before.servers.tallies.clone());
         let servers = Configured {
             upstream: name.to_owned(),
             tls_names: tls_names.map(str::to_owned).collect(),
             tls: UpstreamTls::open(options)?,
             changes: changes.unwrap_or_default(),
+            tallies: tallies.unwrap_or_default(),
             conditions: conditions.unwrap_or_default(),
             options: options.clone(),
         };
@@ -119,7 +124,25 @@ impl UpstreamState {
         for (server, targets) in state.names.targets() {
             state.set_targets(server, &targets, None);
         }
+        if let Some(before) = before {
+            state.go_on_from(before);
+        }
         Ok(Arc::new(state))
+    }
+
+    /// Takes over the totals of the addresses that this state does not have any more, so that the upstream's numbers never
+    /// fall.
+    fn go_on_from(&self, before: &UpstreamState) {
+        let slots = self.slots.lock();
+        let has =
+            |tally: &Arc<ServerTally>| slots.iter().any(|slot| Arc::ptr_eq(&slot.tally, tally));
+        let mut past = before.past.lock().clone();
+        let removed = before
+            .servers()
+            .into_iter()
+            .filter(|slot| !has(&slot.tally));
+        removed.for_each(|slot| past.add(&slot));
+        *self.past.lock() = past;
     }
 
     /// Forgets the results of health checks, and the ejections, that this state's options no longer have.
@@ -402,6 +425,7 @@ impl Configured {
         let server = self.options.servers[index].clone();
         let peer = target.map(|target| target.address);
         let address = peer.map_or_else(|| server.address(), |peer| peer.to_string());
+        let tally = self.tallies.of(server.address(), address.clone());
         let condition = self.conditions.of_address(&address, &server.address());
         let slot = ServerState {
             condition,
@@ -423,7 +447,7 @@ impl Configured {
             connect_attempts: ConnectAttempts::default(),
             protocol: ServerProtocol::default(),
             failures: FailureLog::default(),
-            counters: Mutex::default(),
+            tally,
             pins: AtomicUsize::new(0),
             changes: self.changes.clone(),
         };

@@ -2,8 +2,9 @@
 
 use crate::telemetry::Counter;
 
-/// One worker's counts of the references to one cache.
+/// One worker's counts of the references to one cache, aligned so that no other worker writes to their cache lines.
 #[derive(Default)]
+#[repr(align(128))]
 pub(super) struct Counts {
     pub(super) requests: Counter,
     /// Requests whose first unit was not a hit.

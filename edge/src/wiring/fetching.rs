@@ -8,7 +8,7 @@ use super::fetches::{FETCHES_MAX, Fetch};
 use super::handlers::Handlers;
 use super::preview::request;
 use crate::admin::{FetchOrder, Fetched, Fetching, Refusal};
-use crate::handler::{Handler, Request, Response};
+use crate::handler::{Body, Handler, Request, Response};
 use crate::reason::Reason;
 
 /// Longest time of a fetch. A longer one is ended; what it has stored stays.
@@ -29,6 +29,10 @@ impl Edge {
             let why = format!("clients get {} {} for this", refusal.status, refusal.reason);
             refused(400, why)
         })?;
+        if !matches!(request.body, Body::Empty) || request.head.wants_tunnel {
+            let why = "a fetch has neither a body nor an upgrade: leave these headers out";
+            return Err(refused(400, why.to_owned()));
+        }
         let (authority, target) = (&request.head.authority, &request.head.target);
         let index = snapshot.router.find(authority, target).copied();
         let Some((_, route)) = index.and_then(|index| snapshot.plan.route(index)) else {

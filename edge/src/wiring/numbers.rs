@@ -39,7 +39,7 @@ impl Edge {
         CoarseReading {
             routes,
             caches: read_caches(&snapshot, &mut sums),
-            sites: snapshot.of_existing_sites(sums),
+            sites: sums.sites.into_iter().collect(),
             volumes: read_volumes(&snapshot),
             upstreams,
             servers,
@@ -58,15 +58,6 @@ impl Edge {
             memory_limit: usage::memory_limit().unwrap_or(0),
             process_cpu_ms: usage::process_cpu_ms(),
         }
-    }
-}
-
-impl Snapshot {
-    /// Returns the sums of the sites that exist.
-    fn of_existing_sites(&self, sums: RouteSums) -> Vec<(Arc<str>, RouteReading)> {
-        let all = sums.sites.into_iter();
-        // The sum over removed sites has no name.
-        all.filter(|(name, _)| !name.is_empty()).collect()
     }
 }
 

@@ -2,6 +2,7 @@
 //! it, but only from the parts that all its readers share.
 
 use std::ops::Range;
+use std::rc::Rc;
 
 use smallvec::SmallVec;
 
@@ -120,8 +121,9 @@ pub(in crate::cache) fn shared_request(
     let mut head = RequestHead::new();
     target(launcher.request, &launcher.rules.key, &mut head.target);
     head.authority.push_str(&launcher.request.authority);
-    // Headers of this hop, which neither key nor response depend on.
-    head.trace.clone_from(&launcher.request.trace);
+    // The ids of the trace are headers of this hop. The client's tracestate is not sent: an origin whose response contains
+    // it would put one client's text into the response of others.
+    head.trace = (launcher.request.trace.as_ref()).map(|trace| Rc::new(trace.without_state()));
     let (carries, complete) = fields(launcher, &mut head.fields);
     let sent = head.fields.clone();
     if let Some(stored) = stored {

@@ -168,7 +168,7 @@ impl Series {
 fn of_number(metric: &Metric, at: usize) -> Series {
     let (unit, source) = match metric.kind {
         Kind::Counter => (rate_unit(metric.unit), Source::Rate(at)),
-        Kind::Gauge | Kind::Histogram => (unit(metric.unit), Source::Gauge(at)),
+        Kind::Gauge | Kind::Histogram => (metric.unit.as_str(), Source::Gauge(at)),
     };
     Series {
         name: metric.name.to_owned(),
@@ -181,19 +181,9 @@ fn of_number(metric: &Metric, at: usize) -> Series {
 fn of_histogram(metric: &Metric, end: &str, title: &str, source: Source) -> Series {
     Series {
         name: format!("{}_{end}", metric.name),
-        unit: unit(metric.unit),
+        unit: metric.unit.as_str(),
         help: format!("{title}: {}", metric.help),
         source,
-    }
-}
-
-fn unit(unit: Unit) -> &'static str {
-    match unit {
-        Unit::Count => "",
-        Unit::Bytes => "bytes",
-        Unit::Seconds => "seconds",
-        Unit::Milliseconds => "milliseconds",
-        Unit::Flag => "0 or 1",
     }
 }
 

@@ -26,6 +26,8 @@ pub(super) struct Member {
     histograms: Box<[Histogram]>,
     /// Unix time of the last reading; `None` for a member that was restored and has no reading yet.
     noted_s: Option<u64>,
+    /// Whether the first reading only says where the counters begin.
+    is_late: bool,
 }
 
 /// The sums over the readings of a step that has not ended yet.
@@ -38,8 +40,9 @@ struct Step {
 }
 
 impl Member {
-    /// Creates an empty history. The counters of a new member count from zero.
-    pub(super) fn new(layout: &Layout) -> Member {
+    /// Creates an empty history. The counters of a new member count from zero, unless the member existed before there was
+    /// room for its history (`is_late`).
+    pub(super) fn new(layout: &Layout, is_late: bool) -> Member {
         let rings = layout.scope().rings();
         Member {
             rings: rings.map(|size| Ring::new(size, layout.series().len())),
@@ -47,6 +50,7 @@ impl Member {
             numbers: vec![0; layout.numbers().len()].into(),
             histograms: vec![Histogram::default(); layout.histograms()].into(),
             noted_s: None,
+            is_late,
         }
     }
 
@@ -78,6 +82,9 @@ impl Member {
         self.noted_s = Some(tick.now_s());
         let values = self.take_values(layout, reading.numbers);
         let news = self.take_histograms(reading.histograms);
+        if std::mem::take(&mut self.is_late) {
+            return;
+        }
         let Member { rings, steps, .. } = self;
         for (ring, step) in rings.iter_mut().zip(steps) {
             if tick.is_backwards(ring.size().step_s) {
@@ -85,7 +92,14 @@ impl Member {
             }
             step.add(tick.elapsed_s(), &values, &news);
             if let Some(numbers) = tick.ended(ring.size().step_s) {
-                let point = step.point(layout, ring.size().step_s);
+                let step_s = f64::from(ring.size().step_s);
+                // A late reading ends the step later than its steps do. The seconds in between count for these, so that
+                // rates add up to the counters. A step in which the member began counts as a whole, for the same reason.
+                let seconds = match tick.is_filled() {
+                    true => step_s * (numbers.end - numbers.start) as f64,
+                    false => step.seconds.max(step_s),
+                };
+                let point = step.point(layout, seconds);
                 numbers.for_each(|number| ring.push(number, &point));
                 step.clear();
             }
@@ -149,10 +163,8 @@ impl Step {
         }
     }
 
-    /// Returns the codes of all series over the readings. A step in which the member began counts as a whole, so that rates
-    /// add up to the counters.
-    fn point(&self, layout: &Layout, step_s: u32) -> Vec<u16> {
-        let seconds = self.seconds.max(f64::from(step_s));
+    /// Returns the codes of all series over the readings, which stand for this many seconds.
+    fn point(&self, layout: &Layout, seconds: f64) -> Vec<u16> {
         let value = |source| match source {
             Source::Rate(at) => Some(self.sums[at] / seconds),
             Source::Gauge(at) => Some(self.sums[at] / f64::from(self.readings)),

@@ -17,7 +17,8 @@ pub struct History {
     scopes: Vec<Members>,
     bytes: usize,
     bytes_max: usize,
-    /// Time at which no member was gone, so that there is no room for new ones. In seconds.
+    /// Time at which no member was gone, so that there is no room for new ones. In seconds. Members that come later may
+    /// have existed without a history.
     full_s: Option<u64>,
 }
 
@@ -119,7 +120,7 @@ impl History {
         }
         self.bytes += bytes;
         let members = &mut self.scopes[at];
-        let member = Member::new(&members.layout);
+        let member = Member::new(&members.layout, self.full_s.is_some());
         members.by_name.insert(name.into(), member);
         true
     }

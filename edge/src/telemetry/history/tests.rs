@@ -471,9 +471,17 @@ proptest! {
     fn rates_of_late_readings_add_up(increases in prop::collection::vec((0u64..5000, 1u64..15), 1..100)) {
         let mut history = history(Scope::Edge);
         let counts = note_all(&mut history, &increases);
-        let (now_s, expected) = counts[counts.len() - 1];
-        let sum = total(&read(&history, Scope::Edge, "requests", START_S, now_s));
-        prop_assert!((sum - expected as f64).abs() <= expected as f64 / 900.0, "{} {}", sum, expected);
+        let (now_s, _) = counts[counts.len() - 1];
+        for (step_s, from_s) in [(1, START_S), (10, now_s - DAY_S / 3), (60, now_s - 2 * DAY_S)] {
+            let answer = read(&history, Scope::Edge, "requests", from_s, now_s);
+            prop_assert_eq!(answer.step_s, step_s);
+            let ended_s = now_s / step_s * step_s;
+            // The reading that ended the last step.
+            let counted = counts.iter().find(|(at_s, _)| *at_s >= ended_s);
+            let expected = counted.map_or(0, |(_, count)| *count) as f64;
+            let sum = total(&answer);
+            prop_assert!((sum - expected).abs() <= expected / 900.0, "{} {} {}", sum, expected, step_s);
+        }
     }
 
     #[test]

@@ -63,12 +63,16 @@ impl Tick {
         if before >= now {
             return None;
         }
-        let is_regular = self.elapsed_s <= FILLED_S
-            && (self.now_s - self.before_s) as f64 <= self.elapsed_s + JITTER_S;
-        Some(match is_regular {
+        Some(match self.is_filled() {
             true => before..now,
             false => now - 1..now,
         })
+    }
+
+    /// Whether the readings stand for all the time since the ones before.
+    pub(super) fn is_filled(&self) -> bool {
+        let whole_s = self.now_s.saturating_sub(self.before_s) as f64;
+        self.elapsed_s <= FILLED_S && whole_s <= self.elapsed_s + JITTER_S
     }
 
     /// Whether the clock was set back, so that steps that have begun will not end.

@@ -148,6 +148,8 @@ impl Observed {
         if thread.join().is_err() {
             tracing::error!("the thread that collects samples had panicked");
         }
+        // Samples that came after the thread's last round.
+        self.0.round();
         if let Some(file) = self.0.file.lock().take() {
             file.finish(&self.0.notices, self.0.clock.unix_ms());
         }

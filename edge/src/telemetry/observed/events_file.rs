@@ -62,7 +62,7 @@ impl EventsFile {
             let last_ms = last.map_or(0, |(_, ms)| *ms);
             self.repeated.insert(notice.id, last_ms);
         }
-        let is_due = |last_ms: u64| at_end || now_ms.saturating_sub(last_ms) >= AGAIN_MS;
+        let is_due = |last_ms: u64| at_end || now_ms.abs_diff(last_ms) >= AGAIN_MS;
         if !self.repeated.values().any(|last_ms| is_due(*last_ms)) {
             return;
         }

@@ -2,7 +2,7 @@
 //! latency, and the recent errors and events.
 //!
 //! Each worker passes samples of its requests to one collecting thread through a queue of its own,
-//! which drops samples when it is full. No worker takes a lock or waits for this.
+//! which drops samples when it is full. No request takes a lock for this, except one that is itself an event, such as a purge.
 
 mod collector;
 mod events_file;

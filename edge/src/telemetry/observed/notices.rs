@@ -139,7 +139,7 @@ fn repeated(list: &VecDeque<Notice>, new: &Happened, now_ms: u64) -> Option<usiz
     let is_failure = new.kind == REQUEST_FAILED;
     let (mut alike, mut last_alike) = (0, None);
     for (at, old) in list.iter().enumerate().rev() {
-        if now_ms.saturating_sub(old.time) >= REPEAT_MS {
+        if now_ms.abs_diff(old.time) >= REPEAT_MS {
             break;
         }
         if (old.kind, old.reason) != (new.kind, new.reason) {

@@ -58,8 +58,11 @@ impl Saving {
         if let Err(error) = priority::lower() {
             tracing::debug!(%error, "the thread that saves the history keeps its priority");
         }
-        self.restore();
+        let is_usable = self.restore();
         drop(restored);
+        if !is_usable {
+            return;
+        }
         loop {
             let goes_on = stop.wait(SAVE_EVERY);
             if let Err(error) = self.saver.save(self.history.points()) {
@@ -71,7 +74,9 @@ impl Saving {
         }
     }
 
-    fn restore(&mut self) {
+    /// Restores the history. Returns `false` if the disk fails: nothing is saved then, since a save would replace a file that
+    /// may be whole.
+    fn restore(&mut self) -> bool {
         let mut history = History::new(layouts(), MEMORY_MAX);
         let damage = self
             .saver
@@ -79,7 +84,14 @@ impl Saving {
         *self.history.write() = history;
         match damage {
             None => {}
-            Some(damage @ (Damage::NoHistory | Damage::Io(_))) => tracing::warn!(
+            Some(damage @ Damage::Io(_)) => {
+                tracing::error!(
+                    "a part of the history is missing, and nothing is saved until Sluice is started again: the file in {} can't be read: {damage}",
+                    self.folder
+                );
+                return false;
+            }
+            Some(damage @ Damage::NoHistory) => tracing::warn!(
                 "the history begins empty: the file in {} can't be read: {damage}",
                 self.folder
             ),
@@ -88,5 +100,6 @@ impl Saving {
                 self.folder
             ),
         }
+        true
     }
 }

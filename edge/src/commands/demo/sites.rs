@@ -1,18 +1,16 @@
-//! `sluice demo --dashboard`: runs origins, Sluice in front of them with several sites and routes, and clients, so that
-//! the dashboard has something to show.
+//! The example sites of the demo: their origins, and the configuration of their routes, so that the dashboard has
+//! something to show.
 
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::time::Duration;
 
-use anyhow::Context;
 use sluice_lab::origin::{Modified, Origin, OriginOptions, Resource, Seen, Tag};
 
+use tempfile::TempDir;
+
 use super::traffic::{MEDIA_BYTES, Traffic};
-use crate::commands::output::{announce, log_messages, say};
-use crate::config::{self, Level, LogOptions, Purpose};
-use crate::sys::{Clock, ListenAddress};
-use crate::telemetry::messages::MessageTarget;
-use crate::wiring;
+use crate::config::{self, Plan, Purpose};
+use crate::sys::Clock;
 
 /// Size of the volume, which is in a temporary file.
 const VOLUME: &str = "96MiB";
@@ -27,31 +25,97 @@ const COOKIES_TO: Duration = Duration::from_secs(240);
 const SLOW: Duration = Duration::from_millis(25);
 const FAST: Duration = Duration::from_millis(4);
 
-/// Runs the demo until Ctrl-C, with these addresses for clients and for the dashboard.
-pub(super) fn run(listen: &str, admin: &str) -> anyhow::Result<()> {
-    let log = LogOptions {
-        level: Level::Warn,
-        messages: MessageTarget::Stderr,
-        access: None,
-    };
-    log_messages(&log)?;
-    let origins = [origin(FAST)?, origin(SLOW)?];
-    let folder = tempfile::Builder::new().prefix("sluice-").tempdir()?;
-    let volume = folder.path().join("disk1.vol");
-    let text = configuration(listen, admin, &origins, &volume.display().to_string())?;
-    let plan = config::parse_here("the demo's configuration", &text, Purpose::Start)?.plan;
-    let running = wiring::start(plan, None)?;
-    announce(&running, &log)?;
-    let edge = running.listeners.iter().find_map(ListenAddress::ip);
-    let edge = edge.context("the demo needs an IP address to listen on")?;
-    let admin = running.admin().map(|(_, address)| address.to_string());
-    let admin = admin.context("the dashboard needs an admin address")?;
-    let signals = wiring::Signals::take()?.catch_all()?;
-    say(&invitation(edge, &admin))?;
-    let traffic = Traffic::start(edge);
-    let ended = running.wait_for_signals(signals);
-    drop(traffic);
-    ended
+/// The origins of the demo's example sites, and the folder of their volume.
+pub(super) struct Sites {
+    origins: [Origin; 2],
+    folder: TempDir,
+}
+
+impl Sites {
+    /// Starts the origins.
+    pub(super) fn start() -> anyhow::Result<Sites> {
+        Ok(Sites {
+            origins: [origin(FAST)?, origin(SLOW)?],
+            folder: tempfile::Builder::new().prefix("sluice-").tempdir()?,
+        })
+    }
+
+    /// Returns the plan of the example sites. `other`: the origin of all other hosts.
+    pub(super) fn plan(&self, listen: &str, admin: &str, other: &Origin) -> anyhow::Result<Plan> {
+        let text = self.configuration(listen, admin, other)?;
+        Ok(config::parse_here("the demo's configuration", &text, Purpose::Start)?.plan)
+    }
+
+    fn configuration(&self, listen: &str, admin: &str, other: &Origin) -> anyhow::Result<String> {
+        let [fast, slow] = &self.origins;
+        let volume = self.folder.path().join("disk1.vol");
+        // Strings of TOML and of JSON are written in the same way.
+        let quoted = |text: &str| serde_json::Value::from(text).to_string();
+        Ok(format!(
+            "[[listener]]
+address = {listen}
+[admin]
+address = {admin}
+price_per_gb = 0.05
+[volume.disk1]
+path = {volume}
+size = \"{VOLUME}\"
+[cache.media]
+memory = \"32MiB\"
+volumes = \"disk1\"
+[cache.pages]
+memory = \"12MiB\"
+[upstream.origin]
+servers = [\"http://{fast}\", \"http://{slow}\"]
+[cache.main]
+memory = \"64MiB\"
+[upstream.example]
+servers = [\"http://{other}\"]
+[upstream.legacy]
+servers = [\"http://{closed}\"]
+[[site]]
+hosts = [\"media.example\"]
+[[site.route]]
+path = \"/img/**\"
+proxy = \"origin\"
+cache = \"media\"
+[[site.route]]
+path = \"/video/**\"
+proxy = \"origin\"
+cache = \"media\"
+[[site]]
+hosts = [\"www.example\"]
+[[site.route]]
+path = \"/pages/**\"
+proxy = \"origin\"
+cache = \"pages\"
+[[site.route]]
+path = \"/account/**\"
+proxy = \"origin\"
+cache = \"pages\"
+[[site.route]]
+path = \"/api/**\"
+proxy = \"origin\"
+[[site.route]]
+path = \"/legacy/**\"
+proxy = \"legacy\"
+[[site.route]]
+proxy = \"origin\"
+cache = \"pages\"
+[[site]]
+[[site.route]]
+proxy = \"example\"
+cache = \"main\"
+",
+            listen = quoted(listen),
+            admin = quoted(admin),
+            volume = quoted(&volume.display().to_string()),
+            fast = fast.addr(),
+            slow = slow.addr(),
+            other = other.addr(),
+            closed = closed()?,
+        ))
+    }
 }
 
 /// Starts an origin that takes this time for each response.
@@ -111,82 +175,12 @@ fn closed() -> anyhow::Result<SocketAddr> {
     Ok(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?)
 }
 
-fn configuration(
-    listen: &str,
-    admin: &str,
-    origins: &[Origin; 2],
-    volume: &str,
-) -> anyhow::Result<String> {
-    let [fast, slow] = origins;
-    // Strings of TOML and of JSON are written in the same way.
-    let quoted = |text: &str| serde_json::Value::from(text).to_string();
-    Ok(format!(
-        "[[listener]]
-address = {listen}
-[admin]
-address = {admin}
-price_per_gb = 0.05
-[volume.disk1]
-path = {volume}
-size = \"{VOLUME}\"
-[cache.media]
-memory = \"32MiB\"
-volumes = \"disk1\"
-[cache.pages]
-memory = \"12MiB\"
-[upstream.origin]
-servers = [\"http://{fast}\", \"http://{slow}\"]
-[upstream.legacy]
-servers = [\"http://{closed}\"]
-[[site]]
-hosts = [\"media.example\"]
-[[site.route]]
-path = \"/img/**\"
-proxy = \"origin\"
-cache = \"media\"
-[[site.route]]
-path = \"/video/**\"
-proxy = \"origin\"
-cache = \"media\"
-[[site]]
-hosts = [\"www.example\"]
-[[site.route]]
-path = \"/pages/**\"
-proxy = \"origin\"
-cache = \"pages\"
-[[site.route]]
-path = \"/account/**\"
-proxy = \"origin\"
-cache = \"pages\"
-[[site.route]]
-path = \"/api/**\"
-proxy = \"origin\"
-[[site.route]]
-path = \"/legacy/**\"
-proxy = \"legacy\"
-[[site.route]]
-proxy = \"origin\"
-cache = \"pages\"
-",
-        listen = quoted(listen),
-        admin = quoted(admin),
-        volume = quoted(volume),
-        fast = fast.addr(),
-        slow = slow.addr(),
-        closed = closed()?,
-    ))
-}
-
-fn invitation(edge: SocketAddr, admin: &str) -> String {
+/// Returns the text about the dashboard and the example sites, which have this address.
+pub(super) fn invitation(edge: SocketAddr) -> String {
     format!(
-        "
-The dashboard: http://{admin}/dashboard/
-
-Clients of this demo send about {rate} requests per second to http://{edge}: for images, parts of videos, pages, an API,
-and some that fail. After two minutes, the pages set cookies for two minutes, so that they are not stored: find out on the
-dashboard why the hit ratio fell. For the X-ray: http://media.example/img/1.jpg
-
-Press Ctrl-C to end the demo.
+        "To give it something to show, clients of this demo send about {rate} requests per second to {edge}, for images, parts
+of videos, pages and an API; some fail. After two minutes, the pages set cookies for two minutes, so that they are not
+stored: find out on the dashboard why the hit ratio fell. For the X-ray: http://media.example/img/1.jpg
 ",
         rate = Traffic::RATE,
     )
