@@ -22,7 +22,7 @@ use crate::sys::Clock;
 use crate::telemetry::table::Counters;
 
 /// Samples that may wait for the thread, for each worker. Each takes at most 1.2 KiB.
-const QUEUE: usize = 4096;
+pub(super) const QUEUE: usize = 4096;
 /// Time between two rounds of the thread.
 const ROUND: Duration = Duration::from_millis(250);
 /// Most URLs of one answer.

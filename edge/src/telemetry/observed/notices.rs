@@ -16,7 +16,7 @@ const REPEAT_MS: u64 = 60_000;
 /// whatever they are about, so that one cause can't displace all others.
 const ALIKE_MAX: usize = 8;
 /// Longest message, in bytes. A longer one is cut and ends in `...`.
-const MESSAGE_MAX: usize = 512;
+pub(super) const MESSAGE_MAX: usize = 512;
 /// Kind of the notices of failed requests.
 pub(super) const REQUEST_FAILED: &str = "request-failed";
 
