@@ -18,6 +18,7 @@ mod inspect;
 mod live;
 mod mask;
 mod metrics;
+mod notice_feed;
 mod object;
 mod observed;
 mod peer;

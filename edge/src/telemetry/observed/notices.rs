@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::sync::{Arc, OnceLock};
 
 use parking_lot::Mutex;
+use tokio::sync::watch;
 
 use super::notice::{Happened, Notice};
 use crate::sys::Clock;
@@ -27,11 +28,12 @@ pub struct Notices(Arc<Inner>);
 struct Inner {
     clock: Clock,
     state: Mutex<State>,
+    /// Number of the last change; 0 before the first one. Set while `state` is locked.
+    last: watch::Sender<u64>,
 }
 
 #[derive(Default)]
 struct State {
-    last: u64,
     /// Failed requests, and all others. Each in the order of `changed`.
     requests: VecDeque<Notice>,
     others: VecDeque<Notice>,
@@ -51,6 +53,7 @@ impl Notices {
         Notices(Arc::new(Inner {
             clock,
             state: Mutex::default(),
+            last: watch::Sender::new(0),
         }))
     }
 
@@ -78,7 +81,7 @@ impl Notices {
         }
         let now_ms = self.0.clock.unix_ms();
         let state = &mut *self.0.state.lock();
-        state.last += 1;
+        let number = self.last() + 1;
         let list = match happened.kind {
             REQUEST_FAILED => &mut state.requests,
             _ => &mut state.others,
@@ -88,14 +91,15 @@ impl Notices {
                 id: known.id,
                 since: known.since,
                 count: known.count.saturating_add(1),
-                ..notice(happened, state.last, now_ms)
+                ..notice(happened, number, now_ms)
             },
-            None => notice(happened, state.last, now_ms),
+            None => notice(happened, number, now_ms),
         };
         if list.len() >= NOTICES_MAX {
             list.pop_front();
         }
         list.push_back(notice);
+        self.0.last.send_replace(number);
     }
 
     /// Returns up to `most` notices that were added or repeated after the change with this number, in
@@ -115,7 +119,12 @@ impl Notices {
 
     /// Returns the number of the last change; 0 before the first one.
     pub fn last(&self) -> u64 {
-        self.0.state.lock().last
+        *self.0.last.borrow()
+    }
+
+    /// Returns a receiver that learns the number of each change.
+    pub fn changes(&self) -> watch::Receiver<u64> {
+        self.0.last.subscribe()
     }
 }
 
