@@ -16,7 +16,6 @@ mod headers;
 mod history;
 mod inspect;
 mod live;
-mod mask;
 mod metrics;
 mod notice_feed;
 mod object;

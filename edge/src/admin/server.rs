@@ -237,7 +237,7 @@ async fn purge(
 ) -> Response {
     let order = Order::parse(&body);
     if let Ok(order) = &order {
-        note.describe(order.describe());
+        note.describe(order.describe(&edge.observed().notices().mask()));
     }
     let answer = match order.and_then(|order| edge.purge(&order)) {
         Ok(purging) => purging.outlast(LOG_WAIT_MAX).await,

@@ -44,7 +44,7 @@ pub use memory::{MemoryMax, counters_max, observed_max};
 pub use metric::{Kind, Metric, Numbers, Scope, Unit, described};
 pub use observed::{
     MINUTES_MAX, Measure, NOTICES_MAX, Notice, Notices, Observed, Sample, SampleResult, Sampler,
-    UrlMask, event_layer, installed as installed_notices, json_text,
+    UrlMask, event_layer, installed as installed_notices, json_text, shown_url,
 };
 pub use reading::{
     CacheReading, CoarseReading, FineReading, RouteReading, ServerReading, WorkerReading,

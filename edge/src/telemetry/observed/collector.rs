@@ -35,7 +35,6 @@ struct Inner {
     clock: Clock,
     notices: Notices,
     tops: Mutex<Tops>,
-    mask: Mutex<Arc<UrlMask>>,
     /// The thread's ends of the workers' queues.
     links: Mutex<Vec<Ends>>,
     file: Mutex<Option<EventsFile>>,
@@ -56,7 +55,6 @@ impl Observed {
             tops: Mutex::new(Tops::new(clock.monotonic_us())),
             clock,
             notices,
-            mask: Mutex::default(),
             links: Mutex::default(),
             file: Mutex::default(),
             ends: AtomicBool::new(false),
@@ -103,16 +101,6 @@ impl Observed {
         })
     }
 
-    /// Replaces the rules by which secrets in URLs are masked.
-    pub fn set_mask(&self, mask: UrlMask) {
-        *self.0.mask.lock() = Arc::new(mask);
-    }
-
-    /// Returns the rules by which secrets in URLs are masked.
-    pub fn mask(&self) -> Arc<UrlMask> {
-        self.0.mask.lock().clone()
-    }
-
     /// Returns the recent errors and events.
     pub fn notices(&self) -> &Notices {
         &self.0.notices
@@ -157,7 +145,7 @@ impl Observed {
 impl Inner {
     /// Takes all samples that wait, and writes new events.
     fn round(&self) {
-        let mask = self.mask.lock().clone();
+        let mask = self.notices.mask();
         let mut url = String::new();
         let mut links = self.links.lock();
         links.retain(|link| self.take(link, &mask, &mut url));

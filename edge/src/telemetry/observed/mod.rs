@@ -24,7 +24,7 @@ pub use layer::event_layer;
 pub use measure::Measure;
 pub use memory::{SHARED_BYTES_MAX, WORKER_BYTES_MAX};
 pub use notice::Notice;
-pub use notices::{NOTICES_MAX, Notices, installed};
+pub use notices::{NOTICES_MAX, Notices, installed, shown_url};
 pub use sample::{Sample, SampleResult};
 pub use sampler::Sampler;
 pub use tops::MINUTES_MAX;

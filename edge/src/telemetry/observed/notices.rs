@@ -7,6 +7,7 @@ use parking_lot::Mutex;
 use tokio::sync::watch;
 
 use super::notice::{Happened, Notice};
+use super::url_mask::UrlMask;
 use crate::sys::Clock;
 
 /// Notices of failed requests, and of everything else, that are kept. Together at most 2 MiB.
@@ -30,6 +31,7 @@ struct Inner {
     state: Mutex<State>,
     /// Number of the last change; 0 before the first one. Set while `state` is locked.
     last: watch::Sender<u64>,
+    mask: Mutex<Arc<UrlMask>>,
 }
 
 #[derive(Default)]
@@ -41,6 +43,12 @@ struct State {
 
 /// The notices of the whole program.
 static NOTICES: OnceLock<Notices> = OnceLock::new();
+
+/// Returns a URL as it may be shown, by the rules of the whole program.
+pub fn shown_url(url: &str) -> String {
+    let mask = installed().map(Notices::mask).unwrap_or_default();
+    mask.shown(url.as_bytes(), false)
+}
 
 /// Returns the notices of the whole program, if `Notices::install` was called.
 pub fn installed() -> Option<&'static Notices> {
@@ -54,12 +62,23 @@ impl Notices {
             clock,
             state: Mutex::default(),
             last: watch::Sender::new(0),
+            mask: Mutex::default(),
         }))
     }
 
     /// Makes this the list of the whole program. Only the first call has an effect.
     pub fn install(&self) {
         let _ = NOTICES.set(self.clone());
+    }
+
+    /// Replaces the rules by which secrets in URLs are masked.
+    pub fn set_mask(&self, mask: UrlMask) {
+        *self.0.mask.lock() = Arc::new(mask);
+    }
+
+    /// Returns the rules by which secrets in URLs are masked.
+    pub fn mask(&self) -> Arc<UrlMask> {
+        self.0.mask.lock().clone()
     }
 
     /// Adds an event. `kind` and `reason` are words such as `purge` and `purged`; `message` must be escaped.
