@@ -11,7 +11,7 @@ use super::snapshot::{Snapshot, Stored};
 use crate::admin::{Order, Purging, Refusal};
 use crate::cache::purge;
 use crate::http::key::KeyRules;
-use crate::http::purge::{Answer, Purge, Purged};
+use crate::http::purge::{Answer, Purged};
 use crate::store::Swept;
 
 /// Slots of the table that one step visits, summed over all shards of a store.
@@ -157,6 +157,7 @@ mod tests {
 
     use super::*;
     use crate::config;
+    use crate::http::purge::Purge;
     use crate::store::{RULES_MAX, Rule};
     use crate::sys::Clock;
     use crate::wiring::purge_logs::Loggers;
