@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use axum::body::Bytes;
 use tokio::sync::{mpsc, watch};
-use tokio::time::{Instant, sleep_until};
+use tokio::time::{Interval, MissedTickBehavior, interval};
 
 use crate::telemetry::{Notices, json_text};
 
@@ -20,19 +20,21 @@ pub(super) struct NoticeFeed {
     changes: watch::Receiver<u64>,
     /// Number of the last change that was sent.
     sent: u64,
-    /// Earliest time of the next part.
-    not_before: Instant,
+    /// Has a tick for each part.
+    pace: Interval,
 }
 
 impl NoticeFeed {
     /// Creates a feed of the notices that were added or repeated after the change with this number. A number that is yet to
     /// come is from an earlier process, and stands for the last one.
     pub(super) fn after(notices: &Notices, number: u64) -> NoticeFeed {
+        let mut pace = interval(PAUSE);
+        pace.set_missed_tick_behavior(MissedTickBehavior::Delay);
         NoticeFeed {
             notices: notices.clone(),
             changes: notices.changes(),
             sent: number.min(notices.last()),
-            not_before: Instant::now(),
+            pace,
         }
     }
 
@@ -41,9 +43,8 @@ impl NoticeFeed {
     pub(super) async fn next(&mut self, queue: &mpsc::Sender<Bytes>) -> Option<Bytes> {
         let sent = self.sent;
         self.changes.wait_for(|last| *last > sent).await.ok()?;
-        sleep_until(self.not_before).await;
         drop(queue.reserve().await.ok()?);
-        self.not_before = Instant::now() + PAUSE;
+        self.pace.tick().await;
         Some(self.take())
     }
 
@@ -62,6 +63,8 @@ impl NoticeFeed {
 
 #[cfg(test)]
 mod tests {
+    use tokio::time::Instant;
+
     use super::*;
     use crate::sys::Clock;
 
@@ -80,13 +83,13 @@ mod tests {
         let clock = Clock::manual(1000);
         let notices = Notices::new(clock.clone());
         (0..7).for_each(|n| noted(&notices, n));
+        let began = Instant::now();
         let mut feed = NoticeFeed::after(&notices, 5);
         let (queue, mut taken) = mpsc::channel(1);
         let part = feed.next(&queue).await.expect("a part");
         assert_eq!(count(&part), 2);
         // Repeats in the pause are one event.
         (0..5).for_each(|_| noted(&notices, 6));
-        let began = Instant::now();
         let part = feed.next(&queue).await.expect("a part");
         assert_eq!(count(&part), 1);
         assert!(String::from_utf8_lossy(&part).contains("\"count\":6"));
