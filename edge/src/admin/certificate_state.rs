@@ -3,7 +3,6 @@
 use serde::{Deserialize, Serialize};
 use tokio::sync::oneshot;
 
-use super::mask::shorten;
 use crate::telemetry::{CertificateNumbers, CertificateTotals};
 
 /// Most certificates in the status and the metrics.
@@ -141,12 +140,10 @@ impl CertificateOrder {
             CertificateAction::Renew => "renew",
             CertificateAction::Revoke => "revoke",
         };
-        let mut text = format!("{action} {}", self.name);
-        if let Some(reason) = &self.reason {
-            text = format!("{text}, {reason}");
+        match &self.reason {
+            None => format!("{action} {}", self.name),
+            Some(reason) => format!("{action} {}, {reason}", self.name),
         }
-        shorten(&mut text);
-        text
     }
 }
 

@@ -4,6 +4,9 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
+/// Longest description of a change, in bytes. The rest is left out.
+const WHAT_MAX: usize = 2000;
+
 /// A change that a client of the admin API, or a signal, has asked for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Change {
@@ -19,23 +22,29 @@ pub struct Change {
     pub status: Option<u16>,
 }
 
-impl Change {
-    /// Writes the change into the log of messages.
-    pub fn log(&self) {
+/// Writes a change into the log of messages, as an event with this target.
+macro_rules! log {
+    ($change:ident, $target:literal) => {{
         let Change {
             action,
             what,
             who,
             client,
             status,
-        } = self;
-        match status {
-            Some(status) => {
-                tracing::info!(target: "sluice::event::change::ordered", %who, %client, status, "{action}: {what}");
-            }
-            None => {
-                tracing::info!(target: "sluice::event::change::ordered", %who, %client, "{action}: {what}")
-            }
+        } = $change;
+        tracing::info!(target: $target, %who, %client, status, "{action}: {what}")
+    }};
+}
+
+impl Change {
+    /// Writes the change into the log of messages. A change is one event: of its own kind if it was made and its result is
+    /// known by then, else of the kind `change`.
+    pub fn log(&self) {
+        let is_made = self.status.is_some_and(|status| status < 300);
+        match &*self.action {
+            "purge" if is_made => log!(self, "sluice::event::purge::purged"),
+            "servers" if is_made => log!(self, "sluice::event::order::set"),
+            _ => log!(self, "sluice::event::change::ordered"),
         }
     }
 }
@@ -46,7 +55,8 @@ pub struct ChangeNote(Arc<Mutex<Option<String>>>);
 
 impl ChangeNote {
     /// Describes the change. To be called before the change is made, since the client may leave meanwhile.
-    pub fn describe(&self, what: String) {
+    pub fn describe(&self, mut what: String) {
+        what.truncate(what.floor_char_boundary(WHAT_MAX));
         *self.0.lock() = Some(what);
     }
 

@@ -15,7 +15,6 @@ use super::change::Change;
 use super::change_in_progress::ChangeInProgress;
 use super::connections::Progress;
 use super::inspect::{Inspect, Shared};
-use super::mask::masked_target;
 use super::tokens::Role;
 use super::tries::{AGAIN_S, Failed, FailedTries};
 use crate::http::{Method, Scheme, Version, target};
@@ -165,7 +164,11 @@ fn change(edge: &Shared, caller: &Caller, uri: &Uri) -> ChangeInProgress {
     let target = uri.path_and_query().map_or("", |target| target.as_str());
     let change = Change {
         action: action.unwrap_or("request").to_owned(),
-        what: masked_target(target),
+        what: edge
+            .observed()
+            .notices()
+            .mask()
+            .shown(target.as_bytes(), false),
         who: caller.name.to_string(),
         client: caller.peer.to_string(),
         status: None,

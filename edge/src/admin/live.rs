@@ -1,7 +1,8 @@
-//! The page `GET /stream`: each new point of some series, as server-sent events.
+//! The page `GET /stream`: each new point of some series, and each new notice, as server-sent events.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
+use std::future::pending;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -15,18 +16,20 @@ use hyper::StatusCode;
 use hyper::body::Frame;
 use hyper::header::{CACHE_CONTROL, CONTENT_TYPE};
 use serde::{Deserialize, Serialize};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
-use tokio::time::timeout;
+use tokio::sync::mpsc::error::TrySendError;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, watch};
+use tokio::time::sleep;
 
 use super::connections::{Progress, Streaming};
 use super::history::{missing, off, scope, series};
 use super::inspect::Shared;
+use super::notice_feed::NoticeFeed;
 use super::purge::Refusal;
 use crate::telemetry::history::{Scope, SharedHistory};
 
 /// Most streams at once.
 const STREAMS_MAX: usize = 16;
-/// Events that wait for a client. Further ones are left out until the client reads.
+/// Parts of a stream that wait for a client. Further points are left out, and further notices sent later.
 const WAITING_MAX: usize = 8;
 /// Longest time without an event, after which a comment shows the client that the stream is alive.
 const HEARTBEAT: Duration = Duration::from_secs(5);
@@ -43,20 +46,27 @@ impl Default for Streams {
     }
 }
 
-#[derive(Deserialize)]
+/// Query of `GET /stream`: `scope` and `series` for points, `events` for notices, or all of them.
+#[derive(Default, Deserialize)]
+#[serde(default)]
 pub(super) struct StreamQuery {
     scope: String,
-    #[serde(default)]
     member: String,
     series: String,
+    /// Number of the last change of notices that the client knows.
+    events: Option<u64>,
 }
 
 /// The series that a stream sends.
 struct Feed {
+    history: Arc<SharedHistory>,
+    announcements: watch::Receiver<u64>,
     scope: Scope,
     member: String,
     names: Vec<String>,
     positions: Vec<usize>,
+    /// Earliest time of the next point, as Unix time in seconds.
+    after_s: u64,
 }
 
 /// The data of the event `point`.
@@ -73,12 +83,16 @@ pub(super) async fn open(
     ConnectInfo(progress): ConnectInfo<Progress>,
     Query(query): Query<StreamQuery>,
 ) -> Response {
-    let Some(history) = edge.history() else {
-        return off();
-    };
-    let feed = match Feed::of(&query, &history) {
-        Ok(feed) => feed,
-        Err(refusal) => return refusal.into_response(),
+    let notices = query
+        .events
+        .map(|number| NoticeFeed::after(edge.observed().notices(), number));
+    let points = match (notices.is_some() && query.series.is_empty(), edge.history()) {
+        (true, _) => None,
+        (false, None) => return off(),
+        (false, Some(history)) => match Feed::of(query, history) {
+            Ok(feed) => Some(feed),
+            Err(refusal) => return refusal.into_response(),
+        },
     };
     let Ok(permit) = streams.0.try_acquire_owned() else {
         let text =
@@ -86,7 +100,7 @@ pub(super) async fn open(
         return (StatusCode::SERVICE_UNAVAILABLE, text).into_response();
     };
     let (sender, events) = mpsc::channel(WAITING_MAX);
-    tokio::spawn(send_events(history, feed, sender));
+    tokio::spawn(send_events(points, notices, sender));
     let body = EventBody {
         events,
         _permit: permit,
@@ -100,44 +114,52 @@ pub(super) async fn open(
 }
 
 impl Feed {
-    fn of(query: &StreamQuery, history: &SharedHistory) -> Result<Feed, Refusal> {
+    fn of(query: StreamQuery, history: Arc<SharedHistory>) -> Result<Feed, Refusal> {
         let scope = scope(&query.scope)?;
         let names = series(&query.series)?;
-        let history = history.read();
-        let positions = history.positions(scope, &names);
+        let points = history.read();
+        let positions = points.positions(scope, &names);
         let positions = positions.map_err(|unknown| missing(&unknown))?;
-        let newest = history.newest(scope, &query.member, &positions);
+        let newest = points.newest(scope, &query.member, &positions);
         newest.map_err(|unknown| missing(&unknown))?;
+        drop(points);
         Ok(Feed {
+            announcements: history.announcements(),
+            history,
             scope,
-            member: query.member.clone(),
             names: names.into_iter().map(str::to_owned).collect(),
+            member: query.member,
             positions,
+            after_s: 0,
         })
     }
 
-    /// Returns the event about the newest point, if the point begins at `after_s` or later, and the time after it.
-    fn next(&self, history: &SharedHistory, after_s: u64) -> Option<(u64, Bytes)> {
-        let newest = history
+    /// Waits for the next readings, and returns the event about their point, or a comment if they complete none. `None` at
+    /// the end of the history.
+    async fn next(&mut self) -> Option<Bytes> {
+        self.announcements.changed().await.ok()?;
+        Some(self.newest().unwrap_or_else(comment))
+    }
+
+    /// Returns the event about the newest point, unless it was returned before.
+    fn newest(&mut self) -> Option<Bytes> {
+        let newest = self
+            .history
             .read()
             .newest(self.scope, &self.member, &self.positions);
         let (t, values) = newest.ok()??;
-        if t < after_s {
+        if t < self.after_s {
             return None;
         }
+        self.after_s = t + 1;
         let names = self.names.iter().map(String::as_str);
         let point = Point {
             t,
             series: names.zip(values).collect(),
         };
         let data = serde_json::to_string(&point).ok()?;
-        Some((t + 1, event("point", t, &data)))
+        Some(format!("event: point\nid: {t}\ndata: {data}\n\n").into())
     }
-}
-
-/// Returns an event. `data` is one line.
-fn event(name: &str, id: u64, data: &str) -> Bytes {
-    format!("event: {name}\nid: {id}\ndata: {data}\n\n").into()
 }
 
 /// Returns a comment, which clients ignore.
@@ -146,36 +168,43 @@ fn comment() -> Bytes {
 }
 
 /// Sends the events of a stream until its client has left or the history ends.
-///
-/// Events of other kinds, such as `notice`, belong here, too: into the loop, from a further source beside the
-/// announcements of the history.
-async fn send_events(history: Arc<SharedHistory>, feed: Feed, sender: mpsc::Sender<Bytes>) {
-    let mut announcements = history.announcements();
-    let mut after_s = 0;
+async fn send_events(
+    mut points: Option<Feed>,
+    mut notices: Option<NoticeFeed>,
+    sender: mpsc::Sender<Bytes>,
+) {
     let mut next = Some(Bytes::from_static(BEGINNING.as_bytes()));
-    loop {
-        // A client that does not read misses events, and gets the newest one once it reads again.
-        if let Some(event) = next
-            && let Err(mpsc::error::TrySendError::Closed(_)) = sender.try_send(event)
-        {
+    while let Some(part) = next {
+        // A client that does not read misses points, and gets the newest one once it reads again.
+        if let Err(TrySendError::Closed(_)) = sender.try_send(part) {
             return;
         }
-        let announced = tokio::select! {
-            announced = timeout(HEARTBEAT, announcements.changed()) => announced,
-            () = sender.closed() => return,
+        // Cancelling any of these loses nothing.
+        next = tokio::select! {
+            point = next_point(&mut points) => point,
+            part = next_notices(&mut notices, &sender) => part,
+            () = sleep(HEARTBEAT) => Some(comment()),
+            () = sender.closed() => None,
         };
-        next = match announced {
-            Ok(Err(_)) => return,
-            Ok(Ok(())) => {
-                let found = feed.next(&history, after_s);
-                let event = found.map(|(after, event)| {
-                    after_s = after;
-                    event
-                });
-                event.or(Some(comment()))
-            }
-            Err(_) => Some(comment()),
-        };
+    }
+}
+
+/// Waits for the next point. Without points, waits forever.
+async fn next_point(points: &mut Option<Feed>) -> Option<Bytes> {
+    match points {
+        Some(points) => points.next().await,
+        None => pending().await,
+    }
+}
+
+/// Waits for the next notices. Without notices, waits forever.
+async fn next_notices(
+    notices: &mut Option<NoticeFeed>,
+    sender: &mpsc::Sender<Bytes>,
+) -> Option<Bytes> {
+    match notices {
+        Some(notices) => notices.next(sender).await,
+        None => pending().await,
     }
 }
 

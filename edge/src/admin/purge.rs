@@ -8,13 +8,15 @@ use serde::Deserialize;
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 
-use super::mask::{masked, shorten};
 use crate::http::purge::{Answer, Purge};
+use crate::telemetry::UrlMask;
 
 /// Largest request body, in bytes.
 pub(super) const BODY_MAX: usize = 64 << 10;
 /// Most tags in one request.
 const TAGS_MAX: usize = 256;
+/// Most tags of a request that its description names.
+const TAGS_DESCRIBED: usize = 3;
 
 /// Longest time that volumes may take to make a purge durable.
 pub(super) const LOG_WAIT_MAX: Duration = Duration::from_secs(10);
@@ -98,10 +100,14 @@ struct Body {
 
 impl Order {
     /// Describes the order for the log.
-    pub(super) fn describe(&self) -> String {
-        let what: Vec<String> = self.what.iter().map(describe).collect();
-        let mut text = what.join(", ");
-        shorten(&mut text);
+    pub(super) fn describe(&self, mask: &UrlMask) -> String {
+        let rules = self.what.iter().take(TAGS_DESCRIBED);
+        let rules: Vec<String> = rules.map(|rule| describe(rule, mask)).collect();
+        let mut text = rules.join(", ");
+        let further = self.what.len() - rules.len();
+        if further > 0 {
+            text += &format!(" and {further} more");
+        }
         if self.soft {
             text += ", soft";
         }
@@ -159,11 +165,12 @@ impl Order {
 }
 
 /// Describes one rule of a purge.
-fn describe(rule: &Purge) -> String {
+fn describe(rule: &Purge, mask: &UrlMask) -> String {
+    let shown = |text: &str| mask.shown(text.as_bytes(), false);
     match rule {
-        Purge::Url(url) => format!("url {}", masked(url)),
-        Purge::Prefix(prefix) => format!("prefix {}", masked(prefix)),
-        Purge::Tag(tag) => format!("tag {tag}"),
+        Purge::Url(url) => format!("url {}", shown(url)),
+        Purge::Prefix(prefix) => format!("prefix {}", shown(prefix)),
+        Purge::Tag(tag) => format!("tag {}", shown(tag)),
         Purge::All(_) => "everything".to_owned(),
     }
 }
@@ -247,13 +254,20 @@ mod tests {
 
     #[test]
     fn an_order_is_described_without_secrets() {
-        let described = |body: &str| Order::parse(body.as_bytes()).expect(body).describe();
+        let described = |body: &str| {
+            let order = Order::parse(body.as_bytes()).expect(body);
+            order.describe(&UrlMask::default())
+        };
         let url = r#"{"url": "http://u:p@a/b?sig=x&c=d", "soft": true, "cache": "main"}"#;
         assert_eq!(
             described(url),
             "url http://***@a/b?sig=***&c=d, soft, in cache main"
         );
         assert_eq!(described(r#"{"tags": ["a", "b"]}"#), "tag a, tag b");
+        assert_eq!(
+            described(r#"{"tags": ["a", "b", "c", "d", "e"], "soft": true}"#),
+            "tag a, tag b, tag c and 2 more, soft"
+        );
         assert_eq!(described(r#"{"all": true}"#), "everything");
     }
 

@@ -52,7 +52,7 @@ GET  /history?scope=SCOPE&member=NAME&series=NAMES[&from=TIME&to=TIME&points=N]
 GET  /history?scope=SCOPE&members=*&series=NAMES[&from=TIME&to=TIME&top=N]
                        a table of all members, JSON
 GET  /stream?scope=SCOPE&member=NAME&series=NAMES
-                       each new point, as server-sent events
+                       each new point, as server-sent events; also, or only, &events=NUMBER: new errors and events
 GET  /health           ok
 GET  /servers          the servers of all upstreams, JSON
 GET  /certificates     the certificates, JSON
@@ -237,7 +237,7 @@ async fn purge(
 ) -> Response {
     let order = Order::parse(&body);
     if let Ok(order) = &order {
-        note.describe(order.describe());
+        note.describe(order.describe(&edge.observed().notices().mask()));
     }
     let answer = match order.and_then(|order| edge.purge(&order)) {
         Ok(purging) => purging.outlast(LOG_WAIT_MAX).await,

@@ -2,8 +2,8 @@
 
 use serde::Deserialize;
 
-use super::mask::{masked, shorten};
 use super::purge::Refusal;
+use crate::telemetry::UrlMask;
 
 /// Largest weight of a server.
 const WEIGHT_MAX: u32 = 1000;
@@ -45,10 +45,10 @@ impl ServerSet {
 }
 
 impl ServerOrder {
-    /// Describes the order for the log.
-    pub(super) fn describe(&self) -> String {
-        let mut text = format!("{} of {}", masked(&self.server), self.upstream);
-        shorten(&mut text);
+    /// Describes the order for the log. The server may be a URL.
+    pub(super) fn describe(&self, mask: &UrlMask) -> String {
+        let server = mask.shown(self.server.as_bytes(), false);
+        let mut text = format!("{server} of {}", self.upstream);
         if let Some(set) = self.set {
             text = format!("{text}: {}", set.as_str());
         }

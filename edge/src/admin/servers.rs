@@ -25,7 +25,7 @@ pub(super) async fn order(
         let text = "write /servers?upstream=NAME&server=ADDRESS&set=up, with set=up, drain or down, or weight=N\n";
         return (StatusCode::BAD_REQUEST, text).into_response();
     };
-    note.describe(order.describe());
+    note.describe(order.describe(&edge.observed().notices().mask()));
     match order.check().and_then(|()| edge.order_server(&order)) {
         Ok(()) => Json(edge.upstreams()).into_response(),
         Err(refusal) => refusal.into_response(),

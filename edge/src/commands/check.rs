@@ -1,6 +1,7 @@
 //! `sluice check`: reports mistakes in a configuration file, and kernel settings that limit the number of connections, and
 //! explains a request.
 
+mod memory;
 mod network;
 
 use std::path::PathBuf;
@@ -84,6 +85,7 @@ pub fn run(args: &CheckArgs) -> anyhow::Result<()> {
         return explain::print_plan(&loaded.plan, &question, args.json, false);
     }
     say(&config::describe(&loaded.plan))?;
+    say(&format!("{}\n", memory::describe(&loaded.plan)))?;
     settings(args, changes)
 }
 

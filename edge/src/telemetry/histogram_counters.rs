@@ -11,6 +11,9 @@ type Page = [Counter; PAGE];
 /// The pages of a histogram.
 type Table = [OnceBox<Page>; PAGES];
 
+/// Most memory that one histogram allocates, in bytes.
+pub(super) const BYTES_MAX: usize = size_of::<Table>() + PAGES * size_of::<Page>();
+
 /// A histogram that one worker writes and any thread reads. A page is allocated when the first value falls into it, and
 /// stays. After that, counting allocates nothing.
 #[derive(Default)]

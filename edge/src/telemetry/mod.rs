@@ -13,6 +13,7 @@ mod histogram;
 mod histogram_counters;
 pub mod history;
 mod measures;
+mod memory;
 pub mod messages;
 mod metric;
 mod observed;
@@ -39,10 +40,11 @@ pub use counter::Counter;
 pub use failures::Failures;
 pub use histogram::Histogram;
 pub use measures::Measures;
+pub use memory::{MemoryMax, counters_max, observed_max};
 pub use metric::{Kind, Metric, Numbers, Scope, Unit, described};
 pub use observed::{
     MINUTES_MAX, Measure, NOTICES_MAX, Notice, Notices, Observed, Sample, SampleResult, Sampler,
-    UrlMask, event_layer, installed as installed_notices, json_text,
+    UrlMask, event_layer, installed as installed_notices, json_text, shown_url,
 };
 pub use reading::{
     CacheReading, CoarseReading, FineReading, RouteReading, ServerReading, WorkerReading,

@@ -161,8 +161,8 @@ impl Condition {
     }
 
     /// Carries out an operator's order about a server that is in the state `configured` without an
-    /// order. A server that comes up starts without ejection. Returns whether the state is a new one.
-    pub(super) fn set_order(&self, order: Order, configured: Order, now_us: u64) -> bool {
+    /// order. A server that comes up starts without ejection.
+    pub(super) fn set_order(&self, order: Order, configured: Order, now_us: u64) {
         let mut facts = self.0.lock();
         let before = facts.order.unwrap_or(configured);
         if order == Order::Up {
@@ -173,7 +173,6 @@ impl Condition {
             }
         }
         (facts.order, facts.ordered_us) = (Some(order), now_us);
-        before != order
     }
 
     /// Notes the result of health checks, or why they fail. Returns whether the result has changed.

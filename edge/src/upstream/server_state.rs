@@ -143,21 +143,12 @@ impl ServerState {
     }
 
     pub(super) fn order(&self, set: Option<Order>, weight: Option<u32>, now_us: u64) {
-        let (upstream, address) = (&self.upstream, &self.address);
         if let Some(weight) = weight {
             self.condition.set_weight(weight, now_us);
-            tracing::info!(target: "sluice::event::order::weight-set", %upstream, server = %address, weight, "an operator changed the weight of a server");
         }
-        if let Some(order) = set
-            && self
-                .condition
-                .set_order(order, self.server.configured(), now_us)
-        {
-            let state = self
-                .condition
-                .effective_state(self.server.configured())
-                .name();
-            tracing::info!(target: "sluice::event::order::state-set", %upstream, server = %address, state, "an operator changed the state of a server");
+        if let Some(order) = set {
+            let configured = self.server.configured();
+            self.condition.set_order(order, configured, now_us);
         }
         self.note_change();
     }

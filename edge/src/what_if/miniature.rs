@@ -105,6 +105,13 @@ impl Miniature {
             }
         }
     }
+
+    /// Returns the heap memory in bytes.
+    #[cfg(test)]
+    pub(super) fn memory(&self) -> usize {
+        // An entry of a slab is a unit or the number of a free entry, and a word tells which.
+        self.units.capacity() * (size_of::<Unit>() + 8) + self.policy.memory()
+    }
 }
 
 #[cfg(test)]

@@ -17,11 +17,14 @@ use std::sync::Arc;
 
 use parking_lot::{Mutex, MutexGuard};
 
+use crate::telemetry::MemoryMax;
+
 pub use counts::Ratios;
 pub use filter::mix;
 pub use reference::{Outcome, Reference};
-use ring::{RING_LEN, Ring};
+use ring::{RING_BYTES, RING_LEN, Ring};
 pub use sampler::{Sampler, UnitState, UnitUse, Worker};
+use simulation::UNIT_BYTES_MAX;
 pub use simulation::{Simulation, Size, TIMES};
 use watched::{Budget, State};
 pub use watched::{CacheOptions, Report, Watched};
@@ -36,6 +39,21 @@ pub const UNITS_MAX: usize = 32_768;
 const UNITS_MIN: usize = 2048;
 /// Number of sampled references per second of all caches together, which bounds the time of the simulation.
 const REFERENCES_MAX: u64 = 3000;
+
+/// Returns the most memory that the simulations of this number of caches take.
+pub fn memory_max(caches: usize) -> MemoryMax {
+    let caches = caches.min(CACHES_MAX);
+    let units = caches * units_of_each(caches);
+    MemoryMax {
+        shared: (units * UNIT_BYTES_MAX) as u64,
+        per_worker: RING_BYTES as u64,
+    }
+}
+
+/// Returns the number of units in the largest miniature cache of each of these caches.
+fn units_of_each(caches: usize) -> usize {
+    (UNITS / caches.max(1)).clamp(UNITS_MIN, UNITS_MAX)
+}
 
 /// The simulations of all caches.
 #[derive(Default)]
@@ -67,7 +85,7 @@ impl WhatIf {
     ) {
         let count = caches.len().clamp(1, CACHES_MAX);
         let budget = Budget {
-            units: (UNITS / count).clamp(UNITS_MIN, UNITS_MAX),
+            units: units_of_each(count),
             references: REFERENCES_MAX / count as u64,
         };
         let mut all = self.caches.lock();
@@ -127,5 +145,20 @@ impl WhatIf {
             .into_iter()
             .map(|(name, watched)| (name, watched.report()));
         reports.collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_memory_of_many_caches_is_bounded() {
+        let shared = |caches| memory_max(caches).shared;
+        assert_eq!(shared(0), 0);
+        assert_eq!(shared(1), (UNITS_MAX * UNIT_BYTES_MAX) as u64);
+        assert_eq!(shared(8), (UNITS * UNIT_BYTES_MAX) as u64);
+        assert_eq!(shared(10 * CACHES_MAX), shared(CACHES_MAX));
+        assert!(shared(CACHES_MAX) <= 128 << 20);
     }
 }

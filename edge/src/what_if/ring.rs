@@ -12,6 +12,9 @@ pub(super) const RING_LEN: usize = 4096;
 /// `Ring::taken`.
 type Slot = [AtomicU64; WORDS];
 
+/// Memory of a queue, in bytes.
+pub(super) const RING_BYTES: usize = RING_LEN * size_of::<Slot>();
+
 /// A queue of at most `RING_LEN` references, with one writer and one reader.
 pub(super) struct Ring {
     slots: Box<[Slot]>,

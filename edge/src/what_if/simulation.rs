@@ -16,6 +16,10 @@ use crate::evict::Kind;
 pub const TIMES: [f64; 6] = [0.25, 0.5, 1.0, 2.0, 4.0, 8.0];
 const LARGEST: usize = TIMES.len() - 1;
 
+/// Most memory of all sizes for each unit of the largest miniature cache, in bytes. Each size has an entry and a node of the policy for
+/// each unit that it stores, in tables that are at most twice as large as needed. The rest is for the index and for ghosts.
+pub(super) const UNIT_BYTES_MAX: usize = TIMES.len() * 2 * (32 + 32) + 256;
+
 /// The size of the simulated cache.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Size {
@@ -301,6 +305,30 @@ mod tests {
     fn requests(simulation: &mut Simulation) -> Vec<f64> {
         simulation.settle(1.0);
         simulation.missed().map(|missed| missed.requests).collect()
+    }
+
+    fn memory(simulation: &Simulation) -> usize {
+        let sizes = simulation.sizes.iter();
+        let index = simulation.index.capacity() * 8 / 7 * (size_of::<(u64, Ids)>() + 1);
+        sizes.map(|size| size.cache.memory()).sum::<usize>() + index
+    }
+
+    // At first each size stores all units, later the larger ones store many and all have evicted others.
+    #[test]
+    fn memory_is_bounded_by_the_units_of_the_largest_size() {
+        for kind in [Kind::Lru, Kind::S3Fifo] {
+            let mut simulation = Simulation::new(kind, size(1 << 20), 1100);
+            (0..2000).for_each(|n| simulation.note(&reference(n % 1100, 1)));
+            let each = memory(&simulation) / 1100;
+            assert!(
+                (UNIT_BYTES_MAX / 2..UNIT_BYTES_MAX).contains(&each),
+                "{each}"
+            );
+            simulation.resize(size(130), 1100);
+            (0..20_000).for_each(|n| simulation.note(&reference(n % 3000, 1)));
+            let each = memory(&simulation) / 1100;
+            assert!(each < UNIT_BYTES_MAX, "{kind:?} {each}");
+        }
     }
 
     // A cycle of ten units fits into the caches for ten units and more, and is never a hit in a smaller one.

@@ -205,7 +205,7 @@ impl Edge {
             .map_err(|error| format!("{:#}\n", self.dropped_privileges.explain(error, None)))?;
         next.take_effect(&before);
         self.simulate(&next);
-        self.observed.set_mask(observed::mask(&next.plan));
+        self.observed.notices().set_mask(observed::mask(&next.plan));
         let next = Arc::new(next);
         self.snapshots.send_replace(next.clone());
         if let Some(sweeper) = &*self.sweeper.lock() {

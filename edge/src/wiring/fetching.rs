@@ -10,6 +10,7 @@ use super::preview::request;
 use crate::admin::{FetchOrder, Fetched, Fetching, Refusal};
 use crate::handler::{Body, Handler, Request, Response};
 use crate::reason::Reason;
+use crate::telemetry::shown_url;
 
 /// Longest time of a fetch. A longer one is ended; what it has stored stays.
 const FETCH_MAX: Duration = Duration::from_secs(3600);
@@ -23,7 +24,7 @@ impl Edge {
     pub(super) fn fetch(&self, order: FetchOrder) -> Result<Fetching, Refusal> {
         let refused = |status, why: String| Refusal { status, why };
         let snapshot = self.snapshots.borrow().clone();
-        let (url, asked) =
+        let (_, asked) =
             request::request(&order.question, &snapshot.plan).map_err(|why| refused(400, why))?;
         let request = asked.map_err(|refusal| {
             let why = format!("clients get {} {} for this", refusal.status, refusal.reason);
@@ -43,18 +44,12 @@ impl Edge {
             let why = "the route of this URL has no cache, so there is nothing to fetch into";
             return Err(refused(409, why.to_owned()));
         }
-        let (path, is_refresh) = (url.path.clone(), order.refresh);
-        let Some(fetching) = self.fetches.begin(order) else {
+        self.fetches.begin(order).ok_or_else(|| {
             let why = format!(
                 "{FETCHES_MAX} fetches are in progress, and no more are made at a time\n(try again when one has ended)"
             );
-            return Err(refused(429, why));
-        };
-        // The query may hold a signature.
-        let (scheme, host) = (url.scheme.as_str(), &url.authority);
-        let what = if is_refresh { "refreshes" } else { "fetches" };
-        tracing::info!("the operator {what} {scheme}://{host}{path}");
-        Ok(fetching)
+            refused(429, why)
+        })
     }
 }
 
@@ -79,9 +74,29 @@ pub(super) fn begin(fetch: Fetch, handlers: Rc<Handlers>) {
         fetched.state = state.to_owned();
         fetched.took_ms = handlers.edge.clock.monotonic_us().saturating_sub(begun_us) / 1000;
         drop(permit);
+        note(&order, &fetched);
         // The page that ordered the fetch may have stopped waiting.
         let _ = report.send(fetched);
     });
+}
+
+/// Adds the end of a fetch to the log and the events.
+fn note(order: &FetchOrder, fetched: &Fetched) {
+    let Fetched {
+        status,
+        bytes,
+        took_ms,
+        ..
+    } = *fetched;
+    let url = shown_url(&order.question.url);
+    match &fetched.reason {
+        None => {
+            tracing::info!(target: "sluice::event::fetch::complete", %url, status, bytes, took_ms, "a fetch by order is complete");
+        }
+        Some(reason) => {
+            tracing::warn!(target: "sluice::event::fetch::failed", %url, status, %reason, bytes, took_ms, "a fetch by order failed");
+        }
+    }
 }
 
 /// Makes the request, and reads the response as a client does. Returns the reason of a failure.

@@ -8,8 +8,8 @@ use crate::telemetry::{Notices, Observed, UrlMask, installed_notices};
 pub(super) fn start(plan: &Plan, clock: &Clock) -> anyhow::Result<Observed> {
     let notices = installed_notices().cloned();
     let notices = notices.unwrap_or_else(|| Notices::new(clock.clone()));
+    notices.set_mask(mask(plan));
     let observed = Observed::new(clock.clone(), notices);
-    observed.set_mask(mask(plan));
     let file = plan.admin_events.as_deref();
     if plan.admin.is_some() || file.is_some() {
         observed.start(file).map_err(|error| {

@@ -11,7 +11,7 @@ use super::snapshot::{Snapshot, Stored};
 use crate::admin::{Order, Purging, Refusal};
 use crate::cache::purge;
 use crate::http::key::KeyRules;
-use crate::http::purge::{Answer, Purge, Purged};
+use crate::http::purge::{Answer, Purged};
 use crate::store::Swept;
 
 /// Slots of the table that one step visits, summed over all shards of a store.
@@ -28,41 +28,13 @@ const LATER: Duration = Duration::from_secs(10);
 /// takes a few milliseconds at most.
 const EXAMINED_MAX: usize = 1 << 16;
 
-/// Most rules of a purge that its event names.
-const NOTED_MAX: usize = 3;
-
 impl Edge {
     /// Purges one cache or all caches.
     pub(super) fn purge(&self, order: &Order) -> Result<Purging, Refusal> {
         let snapshot = self.snapshots.borrow().clone();
         let (answer, to_log) = snapshot.purge(order, self.clock.unix_ms())?;
-        self.note_purge(order);
         let logged = (!to_log.is_empty()).then(|| self.loggers.log(to_log));
         Ok(Purging { answer, logged })
-    }
-
-    /// Adds a purge to the events. Its URLs are masked.
-    fn note_purge(&self, order: &Order) {
-        let mask = self.observed.mask();
-        let shown = |text: &str| mask.shown(text.as_bytes(), false);
-        let covered = order.what.iter().take(NOTED_MAX).map(|what| match what {
-            Purge::Url(url) => shown(url),
-            Purge::Prefix(prefix) => format!("all URLs from {}", shown(prefix)),
-            Purge::Tag(tag) => format!("tag {}", shown(tag)),
-            Purge::All(_) => "everything".to_owned(),
-        });
-        let mut text = format!("purged: {}", covered.collect::<Vec<_>>().join(", "));
-        if order.what.len() > NOTED_MAX {
-            text += &format!(" and {} more", order.what.len() - NOTED_MAX);
-        }
-        if let Some(cache) = &order.cache {
-            text += &format!(" in cache {cache}");
-        }
-        let reason = match order.soft {
-            true => "purged-softly",
-            false => "purged",
-        };
-        self.observed.notices().event("purge", reason, text);
     }
 }
 
@@ -185,6 +157,7 @@ mod tests {
 
     use super::*;
     use crate::config;
+    use crate::http::purge::Purge;
     use crate::store::{RULES_MAX, Rule};
     use crate::sys::Clock;
     use crate::wiring::purge_logs::Loggers;

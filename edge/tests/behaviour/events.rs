@@ -9,6 +9,7 @@ use sluice_lab::client;
 use sluice_lab::origin::{Ending, Fault, Resource};
 
 use crate::harness::{Edge, Setup, eventually, fresh, origin, serving};
+use crate::history::Stream;
 
 fn answer(edge: &Edge, after: u64) -> Value {
     let reply = edge.get_admin(&format!("/events?after={after}"));
@@ -31,6 +32,24 @@ fn event(edge: &Edge, kind: &str, reason: &str) -> Value {
     };
     eventually(reason, || find().is_some());
     find().expect("it was there")
+}
+
+/// Gives an order to the admin API, and returns the status of the answer.
+fn post(edge: &Edge, target: &str, body: &str) -> u16 {
+    let own = [("x-sluice", "1")];
+    let reply = client::once(edge.admin, "POST", target, &own, body.as_bytes());
+    reply.expect("an answer").status
+}
+
+/// Returns the events with text about this in their messages.
+fn events_about(edge: &Edge, text: &str) -> Vec<Value> {
+    let mut all = events(edge);
+    all.retain(|event| {
+        event["message"]
+            .as_str()
+            .is_some_and(|message| message.contains(text))
+    });
+    all
 }
 
 /// Returns the lines of a file of events, as far as they are complete.
@@ -130,36 +149,155 @@ fn servers_reloads_purges_and_orders_are_events() {
     origin.serve("/healthz", Resource::status(200));
     event(&edge, "server", "healthy");
 
-    let post = |target: &str, body: &str| {
-        client::once(
-            edge.admin,
-            "POST",
-            target,
-            &[("x-sluice", "1")],
-            body.as_bytes(),
-        )
-        .expect("an answer")
-    };
     let order = format!(
         "/servers?upstream=origin&server={}&set=drain",
         origin.addr()
     );
-    assert_eq!(post(&order, "").status, 200);
-    event(&edge, "order", "state-set");
+    assert_eq!(post(&edge, &order, ""), 200);
+    event(&edge, "order", "set");
+    assert_eq!(events_about(&edge, "of origin: drain").len(), 1);
 
-    let purge = json!({ "url": edge.url("/x?sig=s3cr3t") }).to_string();
-    assert_eq!(post("/purge", &purge).status, 200);
-    let purged = event(&edge, "purge", "purged");
-    assert_eq!(
-        purged["message"],
-        format!("purged: {}", edge.url("/x?sig=***"))
-    );
-
-    assert_eq!(post("/reload", "").status, 200);
+    assert_eq!(post(&edge, "/reload", ""), 200);
     event(&edge, "reload", "reloaded");
     edge.rewrite("nonsense");
-    assert_eq!(post("/reload", "").status, 422);
+    assert_eq!(post(&edge, "/reload", ""), 422);
     event(&edge, "reload", "reload-failed");
+}
+
+#[test]
+fn each_purge_is_one_event_with_who_ordered_it_and_the_masked_url() {
+    let origin = serving("/x", fresh(10));
+    let edge = Setup::cached(&origin)
+        .admin("purge_from = [\"127.0.0.1\"]")
+        .start();
+    let purge = json!({ "url": edge.url("/over-admin?sig=s3cr3t"), "soft": true }).to_string();
+    assert_eq!(post(&edge, "/purge", &purge), 200);
+    assert_eq!(
+        edge.ask("PURGE", "/by-method?sig=s3cr3t", &[], b"").status,
+        200
+    );
+    let soft = [("sluice-purge", "soft")];
+    assert_eq!(edge.ask("PURGE", "/softly", &soft, b"").status, 200);
+    for (path, text) in [
+        (
+            "/over-admin",
+            "/over-admin?sig=***, soft who=local client=127.0.0.1 status=200",
+        ),
+        (
+            "/by-method",
+            "/by-method?sig=*** who=127.0.0.1 client=127.0.0.1 status=200",
+        ),
+        (
+            "/softly",
+            "/softly, soft who=127.0.0.1 client=127.0.0.1 status=200",
+        ),
+    ] {
+        eventually(path, || !events_about(&edge, path).is_empty());
+        let found = events_about(&edge, path);
+        assert_eq!(found.len(), 1, "{found:?}");
+        assert_eq!(
+            (&found[0]["kind"], &found[0]["reason"]),
+            (&json!("purge"), &json!("purged"))
+        );
+        assert_eq!(
+            found[0]["message"],
+            format!("purge: url {}", edge.url(text))
+        );
+    }
+    // A purge that failed is one, too.
+    let wrong = [("sluice-purge", "hard")];
+    assert_eq!(edge.ask("PURGE", "/wrong", &wrong, b"").status, 400);
+    let purge = json!({ "url": edge.url("/nowhere"), "cache": "none" }).to_string();
+    assert_eq!(post(&edge, "/purge", &purge), 404);
+    for (path, status) in [("/wrong", "status=400"), ("/nowhere", "status=404")] {
+        eventually(path, || !events_about(&edge, path).is_empty());
+        let found = events_about(&edge, path);
+        assert_eq!(found.len(), 1, "{found:?}");
+        assert_eq!(found[0]["kind"], "change");
+        assert!(
+            found[0]["message"]
+                .as_str()
+                .is_some_and(|text| text.ends_with(status)),
+            "{found:?}"
+        );
+    }
+}
+
+#[test]
+fn the_end_of_a_fetch_by_order_is_an_event() {
+    let origin = serving("/x", fresh(1000));
+    let cut = Fault::CutBody {
+        after: 10,
+        ending: Ending::Fin,
+    };
+    origin.serve(
+        "/cut",
+        Resource::offset(100).cache_control("max-age=60").fault(cut),
+    );
+    let edge = Setup::cached(&origin).start();
+    let fetch = |path: &str| {
+        let url = edge.url(path).replace('?', "%3F");
+        assert_eq!(post(&edge, &format!("/fetch?url={url}"), ""), 200);
+    };
+    fetch("/x?token=s3cr3t");
+    let complete = event(&edge, "fetch", "complete");
+    assert_eq!(complete["url"], edge.url("/x?token=***"));
+    let text = complete["message"].as_str().expect("a text");
+    assert!(text.contains("status=200 bytes=1000 took_ms="), "{text}");
+    fetch("/cut");
+    let failed = event(&edge, "fetch", "failed");
+    assert_eq!(failed["url"], edge.url("/cut"));
+    let text = failed["message"].as_str().expect("a text");
+    assert!(
+        text.contains(" reason=") && text.contains(" bytes="),
+        "{text}"
+    );
+    assert!(!edge.get_admin("/events").text().contains("s3cr3t"));
+}
+
+#[test]
+fn requests_to_a_dead_origin_are_events() {
+    let dead = origin().addr();
+    let edge = Setup::of_servers(vec![format!("http://{dead}")]).start();
+    for target in ["/x", "/pass/x", "/other"] {
+        assert_eq!(edge.get(target, &[]).status, 502);
+        let url = json!(edge.url(target));
+        eventually(target, || {
+            let events = events(&edge);
+            let mut failed = events
+                .iter()
+                .filter(|event| event["kind"] == "request-failed");
+            failed.any(|event| event["url"] == url && event["reason"] == "connect-failed")
+        });
+    }
+}
+
+#[test]
+fn a_stream_has_each_event_as_the_list_shows_it() {
+    let origin = serving("/x", fresh(10));
+    let edge = Setup::cached(&origin).start();
+    let started = event(&edge, "process", "started");
+    let mut stream = Stream::open(&edge, "events=0");
+    assert!(stream.line("HTTP/1.1 ").starts_with("200"));
+    assert_eq!(stream.line("content-type: "), "text/event-stream");
+    assert_eq!(stream.event("notice"), started);
+    let purge = json!({ "url": edge.url("/x?sig=s3cr3t") }).to_string();
+    assert_eq!(post(&edge, "/purge", &purge), 200);
+    let purged = event(&edge, "purge", "purged");
+    let mut notices = std::iter::from_fn(|| Some(stream.event("notice")));
+    let found = notices.find(|notice| notice["kind"] == "purge");
+    assert_eq!(found, Some(purged));
+    // With points, only later changes follow.
+    eventually("the first reading", || {
+        edge.get_admin("/history?scope=edge&series=requests").status == 200
+    });
+    let last = answer(&edge, 0)["last"].as_u64().expect("a number");
+    let query = format!("scope=edge&series=requests&events={last}");
+    let mut stream = Stream::open(&edge, &query);
+    assert!(stream.event("point")["series"]["requests"].is_number());
+    assert_eq!(post(&edge, "/reload", ""), 200);
+    assert!(stream.event("notice")["changed"].as_u64() > Some(last));
+    assert!(stream.event("point")["series"]["requests"].is_number());
 }
 
 #[test]

@@ -282,10 +282,10 @@ fn routes_that_a_reload_adds_have_a_history_and_the_others_keep_theirs() {
 }
 
 /// A stream of events from the admin address.
-struct Stream(BufReader<TcpStream>);
+pub struct Stream(BufReader<TcpStream>);
 
 impl Stream {
-    fn open(edge: &Edge, query: &str) -> Stream {
+    pub fn open(edge: &Edge, query: &str) -> Stream {
         let mut socket = TcpStream::connect(edge.admin).expect("the admin address accepts");
         socket.set_read_timeout(Some(SOON)).expect("a time");
         let request = format!("GET /stream?{query} HTTP/1.1\r\nHost: localhost\r\n\r\n");
@@ -294,7 +294,7 @@ impl Stream {
     }
 
     /// Returns the next line that begins like this, without its beginning.
-    fn line(&mut self, beginning: &str) -> String {
+    pub fn line(&mut self, beginning: &str) -> String {
         loop {
             let mut line = String::new();
             let length = self.0.read_line(&mut line).expect("the stream goes on");
@@ -307,6 +307,12 @@ impl Stream {
 
     fn point(&mut self) -> Value {
         serde_json::from_str(&self.line("data: ")).expect("JSON")
+    }
+
+    /// Returns the next event of this kind.
+    pub fn event(&mut self, kind: &str) -> Value {
+        while self.line("event: ") != kind {}
+        self.point()
     }
 }
 

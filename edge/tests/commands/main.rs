@@ -51,6 +51,11 @@ fn check_describes_the_configuration_and_warns() {
         said.contains("  everything -> upstream origin, not cached\n"),
         "{said}"
     );
+    assert!(
+        said.contains("\nhistory of a week")
+            && said.contains("\ntelemetry besides the history: up to "),
+        "{said}"
+    );
     let doubts = text(&output.stderr);
     assert!(
         doubts.starts_with("warning: cache `spare` is not used"),

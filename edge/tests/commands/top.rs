@@ -150,12 +150,16 @@ impl Terminal {
     fn assert_restored(&mut self) -> ExitStatus {
         self.wait_for(SCREEN[1]);
         let ended = self.wait_exit();
-        let modes = tcgetattr(&self.user).expect("its settings").local_modes;
+        let modes = self.modes();
         assert!(
             modes.contains(LocalModes::ICANON | LocalModes::ECHO),
             "{modes:?}"
         );
         ended
+    }
+
+    fn modes(&self) -> LocalModes {
+        tcgetattr(&self.user).expect("its settings").local_modes
     }
 
     fn wait_exit(&mut self) -> ExitStatus {
@@ -236,6 +240,23 @@ fn the_live_view_obeys_keys_and_gives_the_terminal_back() {
     top.wait_for("live");
     top.press("q");
     assert!(top.assert_restored().success());
+}
+
+#[test]
+fn each_signal_that_ends_the_command_gives_the_terminal_back() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let edge = edge(folder.path());
+    for number in [Signal::INT, Signal::TERM, Signal::HUP] {
+        let mut top = Terminal::start(folder.path(), &["--admin", &edge.admin], &[]);
+        top.wait_for(SCREEN[0]);
+        top.wait_for("live");
+        assert!(
+            !top.modes()
+                .intersects(LocalModes::ICANON | LocalModes::ECHO)
+        );
+        signal(&top, number);
+        top.assert_restored();
+    }
 }
 
 #[test]

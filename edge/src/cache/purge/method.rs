@@ -1,5 +1,6 @@
 //! The method PURGE: a request that purges the stored responses for its own target.
 
+use std::net::IpAddr;
 use std::time::Duration;
 
 use super::{Enforced, KeyRuleHistory, purge_by, resources};
@@ -7,8 +8,9 @@ use crate::cache::context::Context;
 use crate::handler::{Answer, Fault, Head, Request, Response};
 use crate::http::key;
 use crate::http::purge::{self, Purge, Purged};
-use crate::http::{CacheStatus, Fwd, Scheme};
+use crate::http::{CacheStatus, Fwd, Scheme, Status};
 use crate::reason::Reason;
+use crate::telemetry::shown_url;
 
 /// Header of a PURGE request. With the value `soft`, responses become stale instead of being
 /// removed.
@@ -21,7 +23,7 @@ const NOT_LOGGED: &str =
 /// Answers a PURGE. Only addresses that are configured for it may purge.
 pub(in crate::cache) fn answer(context: &Context, request: &Request) -> Answer {
     let (response, enforced) = match is_permitted(context, request) {
-        true => purge_own(context, &request.head, request.peer.scheme),
+        true => purge_own(context, request),
         false => (refused(Reason::PurgeNotAllowed), Enforced::default()),
     };
     if enforced.durable.is_empty() {
@@ -52,13 +54,57 @@ pub(in crate::cache) fn refused(reason: Reason) -> Response {
     response
 }
 
-fn purge_own(context: &Context, head: &Head, scheme: Scheme) -> (Response, Enforced) {
-    let nothing = |status, text: String| (Response::text(status, text), Enforced::default());
-    let soft = match head.fields.get(MODE_HEADER) {
-        None => false,
-        Some(value) if value.eq_ignore_ascii_case(b"soft") => true,
-        Some(_) => return nothing(400, "Sluice-Purge is soft, or left out\n".to_owned()),
+/// Purges the target of a request, and notes this as a change.
+fn purge_own(context: &Context, request: &Request) -> (Response, Enforced) {
+    let (head, peer) = (&request.head, &request.peer);
+    let (response, enforced) = match mode(head) {
+        Some(soft) => purge_target(context, head, peer.scheme, soft),
+        None => {
+            let text = "Sluice-Purge is soft, or left out\n";
+            (Response::text(400, text), Enforced::default())
+        }
     };
+    note(peer.scheme, head, peer.client, response.status);
+    (response, enforced)
+}
+
+/// Returns whether the purge is soft; `None` if the header is invalid.
+fn mode(head: &Head) -> Option<bool> {
+    match head.fields.get(MODE_HEADER) {
+        None => Some(false),
+        Some(value) => value.eq_ignore_ascii_case(b"soft").then_some(true),
+    }
+}
+
+/// Adds a purge to the log and the events, as the admin API does with its own.
+fn note(scheme: Scheme, head: &Head, client: IpAddr, status: Status) {
+    let url = shown_url(&format!(
+        "{}://{}{}",
+        scheme.as_str(),
+        head.authority,
+        head.target
+    ));
+    let soft = if mode(head) == Some(true) {
+        ", soft"
+    } else {
+        ""
+    };
+    match status {
+        200 => {
+            tracing::info!(target: "sluice::event::purge::purged", who = %client, %client, status, "purge: url {url}{soft}");
+        }
+        _ => {
+            tracing::info!(target: "sluice::event::change::ordered", who = %client, %client, status, "purge: url {url}{soft}");
+        }
+    }
+}
+
+fn purge_target(
+    context: &Context,
+    head: &Head,
+    scheme: Scheme,
+    soft: bool,
+) -> (Response, Enforced) {
     let (host, path, query) = (&head.authority, head.path(), head.query());
     let rules =
         |key_rules: &KeyRuleHistory| Ok(resources(scheme, host, path, query, &key_rules.all()));
@@ -77,12 +123,12 @@ fn purge_own(context: &Context, head: &Head, scheme: Scheme) -> (Response, Enfor
             };
             let mut response = Response::text(200, answer.to_json());
             response.fields.set("content-type", "application/json");
-            // Without the query, which may contain secrets.
-            let url = format!("{}://{host}{path}", scheme.as_str());
-            tracing::info!(target: "sluice::event::purge::purged", %url, soft, "a client purged a URL");
             (response, enforced)
         }
-        Err(refusal) => nothing(refusal.status(), format!("{refusal}\n")),
+        Err(refusal) => {
+            let text = format!("{refusal}\n");
+            (Response::text(refusal.status(), text), Enforced::default())
+        }
     }
 }
 

@@ -144,7 +144,70 @@ fn action(key: KeyEvent) -> Option<Action> {
 
 #[cfg(test)]
 mod tests {
+    use std::fs::File;
+    use std::io::Read;
+    use std::process::{Command, Stdio};
+
+    use rustix::fs::{Mode, OFlags, open};
+    use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+    use rustix::termios::{LocalModes, Winsize, tcgetattr, tcsetwinsize};
+
     use super::*;
+
+    /// Environment variable with which the test below panics in a terminal.
+    const PANIC: &str = "SLUICE_TEST_PANIC";
+
+    // The test runs itself in a pseudo-terminal, since a hook for panics and a terminal belong to a whole process.
+    #[test]
+    fn a_panic_gives_the_terminal_back_and_is_shown_after_that() {
+        const NAME: &str =
+            "commands::top::screen::tests::a_panic_gives_the_terminal_back_and_is_shown_after_that";
+        if std::env::var_os(PANIC).is_some() {
+            let _screen = Screen::open().expect("a terminal");
+            panic!("as intended");
+        }
+        let flags = OpenptFlags::RDWR | OpenptFlags::NOCTTY;
+        let controller = openpt(flags).expect("a pseudo-terminal");
+        grantpt(&controller)
+            .and_then(|()| unlockpt(&controller))
+            .expect("its other side");
+        let path = ptsname(&controller, Vec::new()).expect("its name");
+        let flags = OFlags::RDWR | OFlags::NOCTTY;
+        let user = open(&path, flags, Mode::empty()).expect("its other side");
+        let size = Winsize {
+            ws_col: 80,
+            ws_row: 24,
+            ws_xpixel: 0,
+            ws_ypixel: 0,
+        };
+        tcsetwinsize(&user, size).expect("a size");
+        let side = || Stdio::from(user.try_clone().expect("a descriptor"));
+        let ended = Command::new(std::env::current_exe().expect("a path"))
+            .args(["--exact", NAME, "--nocapture"])
+            .env(PANIC, "1")
+            .stdin(side())
+            .stdout(side())
+            .stderr(side())
+            .status()
+            .expect("the test starts");
+        assert!(!ended.success());
+        let modes = tcgetattr(&user).expect("its settings").local_modes;
+        assert!(
+            modes.contains(LocalModes::ICANON | LocalModes::ECHO),
+            "{modes:?}"
+        );
+        drop(user);
+        let mut seen = Vec::new();
+        // Reading fails at the end of a terminal.
+        let _ = File::from(controller).read_to_end(&mut seen);
+        let seen = String::from_utf8_lossy(&seen);
+        let at = |text: &str| {
+            seen.find(text)
+                .unwrap_or_else(|| panic!("{text:?} is not in {seen:?}"))
+        };
+        assert!(at("\x1b[?1049h") < at("\x1b[?1049l"), "{seen:?}");
+        assert!(at("\x1b[?1049l") < at("as intended"), "{seen:?}");
+    }
 
     #[test]
     fn keys_are_commands() {

@@ -1,7 +1,7 @@
 //! The counting of one request in the counters of its worker and of its route.
 
 use crate::handler::Response;
-use crate::http::{CacheStatus, Fwd, Outcome, Status};
+use crate::http::{CacheStatus, Fwd, Outcome};
 use crate::reason::{Party, Reason};
 use crate::telemetry::{ChosenRoute, Counters, RouteCounters, WorkerRoutes};
 
@@ -16,6 +16,35 @@ enum Handled {
     Collapsed,
     Passed,
     Missed,
+}
+
+/// Counts the status of a response, the way in which a cache handled the request, and whether the response was stale. The
+/// list has the names of the counters of a worker or a route.
+macro_rules! count_response {
+    (
+        $counters:expr, $counted:expr,
+        [$hits:ident, $validated:ident, $collapsed:ident, $passes:ident, $misses:ident, $stale:ident]
+    ) => {{
+        let (counters, (status, handled, is_stale)) = ($counters, $counted);
+        match status {
+            200..=299 => counters.responses_2xx.add(1),
+            300..=399 => counters.responses_3xx.add(1),
+            400..=499 => counters.responses_4xx.add(1),
+            500..=599 => counters.responses_5xx.add(1),
+            _ => {}
+        }
+        match handled {
+            Handled::Uncounted => {}
+            Handled::Hit => counters.$hits.add(1),
+            Handled::Validated => counters.$validated.add(1),
+            Handled::Collapsed => counters.$collapsed.add(1),
+            Handled::Passed => counters.$passes.add(1),
+            Handled::Missed => counters.$misses.add(1),
+        }
+        if is_stale {
+            counters.$stale.add(1);
+        }
+    }};
 }
 
 /// The counting of one request: what has been counted, and where.
@@ -77,9 +106,25 @@ impl Tally {
             && response
                 .cache
                 .is_some_and(|cache| cache.ttl_s.is_some_and(|ttl_s| ttl_s < 0));
-        count_in_worker(counters, response.status, self.handled, is_stale);
+        let counted = (response.status, self.handled, is_stale);
+        count_response!(
+            counters,
+            counted,
+            [
+                cache_hits,
+                cache_validated,
+                cache_collapsed,
+                cache_passes,
+                cache_misses,
+                cache_stale
+            ]
+        );
         if let Some(route) = self.route(routes) {
-            count_in_route(route, response.status, self.handled, is_stale);
+            count_response!(
+                route,
+                counted,
+                [hits, validated, collapsed, passes, misses, stale]
+            );
             if let Some(reason) = response.fault {
                 count_fault(route, reason);
             }
@@ -167,50 +212,6 @@ fn handled(cache: &CacheStatus) -> Handled {
 fn is_validated(cache: &CacheStatus) -> bool {
     cache.fwd_status == Some(304)
         && matches!(cache.outcome, Outcome::Fwd(Fwd::Stale | Fwd::Request))
-}
-
-#[inline]
-fn count_in_worker(counters: &Counters, status: Status, handled: Handled, is_stale: bool) {
-    match status {
-        200..=299 => counters.responses_2xx.add(1),
-        300..=399 => counters.responses_3xx.add(1),
-        400..=499 => counters.responses_4xx.add(1),
-        500..=599 => counters.responses_5xx.add(1),
-        _ => {}
-    }
-    match handled {
-        Handled::Uncounted => {}
-        Handled::Hit => counters.cache_hits.add(1),
-        Handled::Validated => counters.cache_validated.add(1),
-        Handled::Collapsed => counters.cache_collapsed.add(1),
-        Handled::Passed => counters.cache_passes.add(1),
-        Handled::Missed => counters.cache_misses.add(1),
-    }
-    if is_stale {
-        counters.cache_stale.add(1);
-    }
-}
-
-#[inline]
-fn count_in_route(route: &RouteCounters, status: Status, handled: Handled, is_stale: bool) {
-    match status {
-        200..=299 => route.responses_2xx.add(1),
-        300..=399 => route.responses_3xx.add(1),
-        400..=499 => route.responses_4xx.add(1),
-        500..=599 => route.responses_5xx.add(1),
-        _ => {}
-    }
-    match handled {
-        Handled::Uncounted => {}
-        Handled::Hit => route.hits.add(1),
-        Handled::Validated => route.validated.add(1),
-        Handled::Collapsed => route.collapsed.add(1),
-        Handled::Passed => route.passes.add(1),
-        Handled::Missed => route.misses.add(1),
-    }
-    if is_stale {
-        route.stale.add(1);
-    }
 }
 
 fn count_fault(route: &RouteCounters, reason: Reason) {

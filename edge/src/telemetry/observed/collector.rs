@@ -22,7 +22,7 @@ use crate::sys::Clock;
 use crate::telemetry::table::Counters;
 
 /// Samples that may wait for the thread, for each worker. Each takes at most 1.2 KiB.
-const QUEUE: usize = 4096;
+pub(super) const QUEUE: usize = 4096;
 /// Time between two rounds of the thread.
 const ROUND: Duration = Duration::from_millis(250);
 /// Most URLs of one answer.
@@ -35,7 +35,6 @@ struct Inner {
     clock: Clock,
     notices: Notices,
     tops: Mutex<Tops>,
-    mask: Mutex<Arc<UrlMask>>,
     /// The thread's ends of the workers' queues.
     links: Mutex<Vec<Ends>>,
     file: Mutex<Option<EventsFile>>,
@@ -56,7 +55,6 @@ impl Observed {
             tops: Mutex::new(Tops::new(clock.monotonic_us())),
             clock,
             notices,
-            mask: Mutex::default(),
             links: Mutex::default(),
             file: Mutex::default(),
             ends: AtomicBool::new(false),
@@ -101,16 +99,6 @@ impl Observed {
             spare,
             counters,
         })
-    }
-
-    /// Replaces the rules by which secrets in URLs are masked.
-    pub fn set_mask(&self, mask: UrlMask) {
-        *self.0.mask.lock() = Arc::new(mask);
-    }
-
-    /// Returns the rules by which secrets in URLs are masked.
-    pub fn mask(&self) -> Arc<UrlMask> {
-        self.0.mask.lock().clone()
     }
 
     /// Returns the recent errors and events.
@@ -159,7 +147,7 @@ impl Observed {
 impl Inner {
     /// Takes all samples that wait, and writes new events.
     fn round(&self) {
-        let mask = self.mask.lock().clone();
+        let mask = self.notices.mask();
         let mut url = String::new();
         let mut links = self.links.lock();
         links.retain(|link| self.take(link, &mask, &mut url));

@@ -11,7 +11,6 @@ use tracing_subscriber::registry::LookupSpan;
 
 use super::notice::Happened;
 use super::notices::Notices;
-use super::url_mask::UrlMask;
 use crate::telemetry::messages;
 
 /// Beginning of the targets of messages that are events.
@@ -49,9 +48,7 @@ impl<S: Subscriber> Layer<S> for EventLayer {
             kind,
             reason,
             message: messages::text_of(event),
-            url: url
-                .0
-                .map(|url| UrlMask::default().shown(url.as_bytes(), false)),
+            url: url.0.map(|url| self.0.mask().shown(url.as_bytes(), false)),
             client: None,
         });
     }

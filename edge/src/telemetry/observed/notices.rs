@@ -4,8 +4,10 @@ use std::collections::VecDeque;
 use std::sync::{Arc, OnceLock};
 
 use parking_lot::Mutex;
+use tokio::sync::watch;
 
 use super::notice::{Happened, Notice};
+use super::url_mask::UrlMask;
 use crate::sys::Clock;
 
 /// Notices of failed requests, and of everything else, that are kept. Together at most 2 MiB.
@@ -16,7 +18,7 @@ const REPEAT_MS: u64 = 60_000;
 /// whatever they are about, so that one cause can't displace all others.
 const ALIKE_MAX: usize = 8;
 /// Longest message, in bytes. A longer one is cut and ends in `...`.
-const MESSAGE_MAX: usize = 512;
+pub(super) const MESSAGE_MAX: usize = 512;
 /// Kind of the notices of failed requests.
 pub(super) const REQUEST_FAILED: &str = "request-failed";
 
@@ -27,11 +29,13 @@ pub struct Notices(Arc<Inner>);
 struct Inner {
     clock: Clock,
     state: Mutex<State>,
+    /// Number of the last change; 0 before the first one. Set while `state` is locked.
+    last: watch::Sender<u64>,
+    mask: Mutex<Arc<UrlMask>>,
 }
 
 #[derive(Default)]
 struct State {
-    last: u64,
     /// Failed requests, and all others. Each in the order of `changed`.
     requests: VecDeque<Notice>,
     others: VecDeque<Notice>,
@@ -39,6 +43,12 @@ struct State {
 
 /// The notices of the whole program.
 static NOTICES: OnceLock<Notices> = OnceLock::new();
+
+/// Returns a URL as it may be shown, by the rules of the whole program.
+pub fn shown_url(url: &str) -> String {
+    let mask = installed().map(Notices::mask).unwrap_or_default();
+    mask.shown(url.as_bytes(), false)
+}
 
 /// Returns the notices of the whole program, if `Notices::install` was called.
 pub fn installed() -> Option<&'static Notices> {
@@ -51,12 +61,24 @@ impl Notices {
         Notices(Arc::new(Inner {
             clock,
             state: Mutex::default(),
+            last: watch::Sender::new(0),
+            mask: Mutex::default(),
         }))
     }
 
     /// Makes this the list of the whole program. Only the first call has an effect.
     pub fn install(&self) {
         let _ = NOTICES.set(self.clone());
+    }
+
+    /// Replaces the rules by which secrets in URLs are masked.
+    pub fn set_mask(&self, mask: UrlMask) {
+        *self.0.mask.lock() = Arc::new(mask);
+    }
+
+    /// Returns the rules by which secrets in URLs are masked.
+    pub fn mask(&self) -> Arc<UrlMask> {
+        self.0.mask.lock().clone()
     }
 
     /// Adds an event. `kind` and `reason` are words such as `purge` and `purged`; `message` must be escaped.
@@ -78,7 +100,7 @@ impl Notices {
         }
         let now_ms = self.0.clock.unix_ms();
         let state = &mut *self.0.state.lock();
-        state.last += 1;
+        let number = self.last() + 1;
         let list = match happened.kind {
             REQUEST_FAILED => &mut state.requests,
             _ => &mut state.others,
@@ -88,14 +110,15 @@ impl Notices {
                 id: known.id,
                 since: known.since,
                 count: known.count.saturating_add(1),
-                ..notice(happened, state.last, now_ms)
+                ..notice(happened, number, now_ms)
             },
-            None => notice(happened, state.last, now_ms),
+            None => notice(happened, number, now_ms),
         };
         if list.len() >= NOTICES_MAX {
             list.pop_front();
         }
         list.push_back(notice);
+        self.0.last.send_replace(number);
     }
 
     /// Returns up to `most` notices that were added or repeated after the change with this number, in
@@ -115,7 +138,12 @@ impl Notices {
 
     /// Returns the number of the last change; 0 before the first one.
     pub fn last(&self) -> u64 {
-        self.0.state.lock().last
+        *self.0.last.borrow()
+    }
+
+    /// Returns a receiver that learns the number of each change.
+    pub fn changes(&self) -> watch::Receiver<u64> {
+        self.0.last.subscribe()
     }
 }
 

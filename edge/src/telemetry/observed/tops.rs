@@ -13,10 +13,10 @@ use super::space_saving::{Listed, SpaceSaving, Summary, merge};
 /// Number of complete minutes that are kept.
 pub const MINUTES_MAX: usize = 60;
 /// URLs that are counted in the current minute, for each measure.
-const COUNTED: usize = 256;
+pub(super) const COUNTED: usize = 256;
 /// URLs that are kept of a complete minute, for each measure. All minutes and measures together are
 /// 30,720 URLs of at most 512 bytes.
-const KEPT: usize = 128;
+pub(super) const KEPT: usize = 128;
 const MINUTE_US: u64 = 60_000_000;
 
 /// The URLs with the greatest sums.

@@ -13,7 +13,6 @@ const NESTED_MAX: usize = 4096;
 
 /// Names of query parameters that are secrets, in lower case and without `-`, `_` and `.`.
 const SECRET: &[&str] = &[
-    "auth",
     "authorization",
     "bearer",
     "code",
@@ -21,22 +20,20 @@ const SECRET: &[&str] = &[
     "hdnea",
     "hdntl",
     "hdnts",
-    "hmac",
-    "jwt",
     "md5",
     "otp",
     "pass",
     "pin",
-    "pwd",
     "sas",
     "session",
     "sessid",
     "sid",
-    "sig",
     "sign",
     "ticket",
     "verify",
 ];
+/// Ends of names that make them names of secrets, as in `x-auth-sig`.
+const SECRET_ENDS: &[&str] = &["auth", "hmac", "jwt", "key", "pwd", "sig"];
 /// Parts of names that make them names of secrets.
 const SECRET_PARTS: &[&str] = &[
     "assertion",
@@ -81,9 +78,8 @@ impl UrlMask {
     /// Appends a URL as `shown` returns it.
     pub(super) fn write(&self, url: &[u8], is_cut: bool, out: &mut String) {
         let mut rest = url;
-        let at = find(url, b"://").filter(|at| url[..*at].iter().all(u8::is_ascii_alphanumeric));
-        if let Some(at) = at {
-            let (scheme, after) = url.split_at(at + 3);
+        if let Some(at) = authority_at(url) {
+            let (scheme, after) = url.split_at(at);
             let end = after.iter().position(|b| b"/?#\\".contains(b));
             let (authority, path) = after.split_at(end.unwrap_or(after.len()));
             escape(out, scheme);
@@ -137,7 +133,7 @@ impl UrlMask {
     fn is_secret(&self, name: &[u8]) -> bool {
         let name = reduced(name);
         SECRET.contains(&&*name)
-            || name.ends_with("key")
+            || SECRET_ENDS.iter().any(|end| name.ends_with(end))
             || SECRET_PARTS.iter().any(|part| name.contains(part))
             || self.names.iter().any(|own| **own == *name)
     }
@@ -160,6 +156,16 @@ impl UrlMask {
                 at.is_some_and(|at| self.is_secret(&part[..at]))
             })
     }
+}
+
+/// Returns the beginning of the authority in a URL with or without a scheme; `None` if there is none.
+fn authority_at(url: &[u8]) -> Option<usize> {
+    if url.starts_with(b"//") {
+        return Some(2);
+    }
+    let colon = find(url, b"://")?;
+    let is_scheme = url[..colon].iter().all(u8::is_ascii_alphanumeric);
+    is_scheme.then_some(colon + 3)
 }
 
 /// Whether a value is a JSON Web Token, whatever its name (RFC 7519).
@@ -204,6 +210,16 @@ mod tests {
             ("http://a.example/x?y=1&z", "http://a.example/x?y=1&z"),
             ("http://u:p@a.example/x", "http://***@a.example/x"),
             ("http://u@p@a.example?x", "http://***@a.example?x"),
+            ("//u:p@a.example/x", "//***@a.example/x"),
+            ("http://a.example/@x", "http://a.example/@x"),
+            (
+                "/fetch?url=http%3A%2F%2Fa%2F%3Fsig%3D1&refresh=1",
+                "/fetch?url=***&refresh=1",
+            ),
+            (
+                "/servers?upstream=a&server=b",
+                "/servers?upstream=a&server=b",
+            ),
             ("/x?token=1&y=2", "/x?token=***&y=2"),
             ("/x?a=1;ACCESS_TOKEN=1", "/x?a=1;ACCESS_TOKEN=***"),
             (
@@ -219,6 +235,7 @@ mod tests {
             ("/x?expires=5&signature=a==", "/x?expires=5&signature=***"),
             ("/x;jsessionid=12/y?z", "/x;jsessionid=***?z"),
             ("/x?user[password]=p", "/x?user[password]=***"),
+            ("/x?X-Auth-Sig=1&design=2", "/x?X-Auth-Sig=***&design=2"),
             ("/x#access_token=a", "/x#access_token=***"),
             ("/x?next=%2Fa%3Ftoken%3D1&b=2", "/x?next=***&b=2"),
             ("/x?next=http%3A%2F%2Fu%3Ap%40h%2F", "/x?next=***"),
