@@ -2,15 +2,17 @@
 
 use std::time::Duration;
 
-use axum::Json;
 use axum::extract::rejection::QueryRejection;
 use axum::extract::{Query, State};
 use axum::response::{IntoResponse, Response};
+use axum::{Extension, Json};
 use hyper::StatusCode;
 use hyper::header::CACHE_CONTROL;
 use serde::Deserialize;
 use tokio::time::timeout;
 
+use super::background::Background;
+use super::change::ChangeNote;
 use super::explanation::Question;
 use super::fetch_order::{FetchOrder, Fetched};
 use super::inspect::Shared;
@@ -41,6 +43,7 @@ fn unreadable(rejection: &QueryRejection) -> Response {
 /// Explains what would happen to a request.
 pub(super) async fn explain(
     State(edge): State<Shared>,
+    Extension(background): Extension<Background>,
     question: Result<Query<Question>, QueryRejection>,
 ) -> Response {
     let question = match question {
@@ -48,14 +51,10 @@ pub(super) async fn explain(
         Err(rejection) => return unreadable(&rejection),
     };
     // Folders of files are read, which may take long.
-    let explained = tokio::task::spawn_blocking(move || edge.explain(&question)).await;
-    let answer = match explained {
+    let answer = match background.run(move || edge.explain(&question)).await {
         Ok(Ok(explanation)) => Json(explanation).into_response(),
         Ok(Err(why)) => refused(StatusCode::BAD_REQUEST, &why),
-        Err(_) => refused(
-            StatusCode::INTERNAL_SERVER_ERROR,
-            "the explanation panicked; please report this",
-        ),
+        Err(failed) => failed,
     };
     ([(CACHE_CONTROL, "no-store")], answer).into_response()
 }
@@ -63,6 +62,7 @@ pub(super) async fn explain(
 /// Has a URL fetched, and waits some time for the end.
 pub(super) async fn fetch(
     State(edge): State<Shared>,
+    Extension(note): Extension<ChangeNote>,
     query: Result<Query<FetchQuery>, QueryRejection>,
 ) -> Response {
     let query = match query {
@@ -74,6 +74,13 @@ pub(super) async fn fetch(
         Some("1") => true,
         Some(_) => return refused(StatusCode::BAD_REQUEST, "refresh is 1, or left out"),
     };
+    // The headers may have secrets.
+    let mask = edge.observed().notices().mask();
+    let refreshed = if refresh { ", refreshed" } else { "" };
+    note.describe(format!(
+        "{}{refreshed}",
+        mask.shown(query.url.as_bytes(), false)
+    ));
     let question = Question::of(&query.url, &query.headers);
     let fetching = match edge.fetch(FetchOrder { question, refresh }) {
         Ok(fetching) => fetching,

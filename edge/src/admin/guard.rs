@@ -25,6 +25,8 @@ use crate::reason::Reason;
 const POST_HEADER: &str = "x-sluice";
 /// Path of the dashboard.
 const DASHBOARD: &str = "/dashboard";
+/// The pages that make changes, whose names are the kinds of changes in the log.
+const CHANGES: [&str; 5] = ["purge", "fetch", "reload", "servers", "certificates"];
 /// The challenge of requests without a valid token (RFC 6750 3).
 const REALM: &str = "Bearer realm=\"sluice\"";
 
@@ -161,14 +163,12 @@ fn is_public(path: &str) -> bool {
 /// Returns the change that a request makes.
 fn change(edge: &Shared, caller: &Caller, uri: &Uri) -> ChangeInProgress {
     let action = uri.path().split('/').find(|part| !part.is_empty());
-    let target = uri.path_and_query().map_or("", |target| target.as_str());
+    let known = action.filter(|action| CHANGES.contains(action));
+    let mask = edge.observed().notices().mask();
     let change = Change {
-        action: action.unwrap_or("request").to_owned(),
-        what: edge
-            .observed()
-            .notices()
-            .mask()
-            .shown(target.as_bytes(), false),
+        action: known.unwrap_or("request").to_owned(),
+        // A query may contain headers and URLs with secrets, so only the handler that understands the query shows parts of it.
+        what: mask.shown(uri.path().as_bytes(), false),
         who: caller.name.to_string(),
         client: caller.peer.to_string(),
         status: None,

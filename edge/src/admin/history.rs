@@ -1,15 +1,16 @@
 //! The pages `GET /members` and `GET /history`: the names of members and series, and the history of their numbers.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Display;
 
-use axum::Json;
 use axum::extract::{Query, State};
 use axum::response::{IntoResponse, Response};
+use axum::{Extension, Json};
 use hyper::StatusCode;
 use hyper::header::CACHE_CONTROL;
 use serde::{Deserialize, Serialize};
 
+use super::background::Background;
 use super::inspect::Shared;
 use super::purge::Refusal;
 use crate::telemetry::history::{
@@ -135,13 +136,19 @@ fn ring_state(ring: RingSize) -> RingState {
 
 pub(super) async fn history(
     State(edge): State<Shared>,
+    Extension(background): Extension<Background>,
     Query(query): Query<HistoryQuery>,
 ) -> Response {
     let Some(shared) = edge.history() else {
         return off();
     };
     let now_s = shared.now_s();
-    let answer = answer(&shared.read(), &query, now_s).unwrap_or_else(Refusal::into_response);
+    // A table of a thousand routes over a week takes some tenths of a second.
+    let answer = background.run(move || answer(&shared.read(), &query, now_s));
+    let answer = match answer.await {
+        Ok(answer) => answer.unwrap_or_else(Refusal::into_response),
+        Err(failed) => failed,
+    };
     ([(CACHE_CONTROL, "no-store")], answer).into_response()
 }
 
@@ -198,7 +205,9 @@ pub(super) fn scope(name: &str) -> Result<Scope, Refusal> {
 
 /// Returns the names of the series of a request.
 pub(super) fn series(list: &str) -> Result<Vec<&str>, Refusal> {
-    let names: Vec<&str> = list.split(',').filter(|name| !name.is_empty()).collect();
+    let mut names: Vec<&str> = list.split(',').filter(|name| !name.is_empty()).collect();
+    let mut seen = BTreeSet::new();
+    names.retain(|name| seen.insert(*name));
     match names.len() {
         0 => Err(bad("name at least one series, as in `series=requests`")),
         n if n > SERIES_MAX => Err(bad(format_args!(

@@ -2,6 +2,7 @@
 //! metrics. It runs on a separate thread and uses the rest of the edge through the trait `Inspect` only.
 
 mod access;
+mod background;
 mod certificate_state;
 mod certificates;
 mod change;

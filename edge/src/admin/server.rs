@@ -17,6 +17,7 @@ use hyper::http::{HeaderMap, HeaderName, HeaderValue};
 use serde::Deserialize;
 use tokio::sync::oneshot;
 
+use super::background::Background;
 use super::certificates;
 use super::change::ChangeNote;
 use super::connections::{AdminListener, AdminSocket, Progress};
@@ -185,6 +186,7 @@ fn pages(edge: Shared) -> Router {
         .layer(from_fn(check_authority))
         .layer(map_response(mark))
         .layer(Extension(Streams::default()))
+        .layer(Extension(Background::default()))
         .with_state(edge)
 }
 

@@ -9,8 +9,8 @@ use super::snapshot::Snapshot;
 use crate::sys::disk::load::load_of;
 use crate::sys::usage;
 use crate::telemetry::{
-    CacheReading, CoarseReading, FineReading, ProcessNumbers, RouteReading, RouteSums,
-    ServerReading, VolumeNumbers, WorkerReading,
+    CacheReading, CoarseReading, FineReading, ProcessNumbers, RouteSums, ServerReading,
+    VolumeNumbers, WorkerReading,
 };
 use crate::upstream::UpstreamState;
 

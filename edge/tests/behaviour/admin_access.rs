@@ -294,6 +294,17 @@ fn every_change_is_logged_with_its_client_and_without_secrets() {
         post("/servers?upstream=origin&server=nobody&set=drain", ""),
         404
     );
+    let fetch = format!(
+        "/fetch?url=http://{}/x?sig=secret&headers=Authorization:%20Bearer%20secret",
+        edge.http
+    );
+    assert_eq!(post(&fetch, ""), 200);
+    let with_body = format!(
+        "/fetch?url=http://{}/x&headers=Content-Length:%205",
+        edge.http
+    );
+    assert_eq!(post(&with_body, ""), 400);
+    assert_eq!(post(&format!("/{}", "A".repeat(5000)), ""), 404);
     assert_eq!(post("/reload", ""), 200);
     edge.signal(Signal::HUP);
     let client = "who=alice client=127.0.0.1";
@@ -304,11 +315,14 @@ fn every_change_is_logged_with_its_client_and_without_secrets() {
     let ordered = format!("servers: nobody of origin: drain {client} status=404");
     let reloaded = format!("reload: read the configuration again {client} status=200");
     let signal = "reload: read the configuration again who=SIGHUP client=signal".to_owned();
-    for line in [purged, ordered, reloaded, signal] {
+    let fetched = format!("fetch: http://{}/x?sig=*** {client} status=200", edge.http);
+    for line in [purged, ordered, fetched, reloaded, signal] {
         eventually("the line", || {
             let logged = edge.process.stderr();
             assert!(
-                !logged.contains("secret") && !logged.contains(ALICE),
+                !logged.contains("secret")
+                    && !logged.contains(ALICE)
+                    && !logged.contains(&"A".repeat(600)),
                 "{logged}"
             );
             logged.contains(&line)

@@ -99,8 +99,15 @@ impl PrivateFolder {
     ///
     /// The file system failed.
     pub fn reader(&self, name: &str) -> io::Result<Option<impl Read + use<>>> {
-        match File::open(self.path.join(name)) {
-            Ok(file) => Ok(Some(file)),
+        // Opening a named pipe would wait for its writer.
+        let mut options = OpenOptions::new();
+        let options = options.read(true).custom_flags(libc::O_NONBLOCK);
+        match options.open(self.path.join(name)) {
+            Ok(file) if file.metadata()?.is_file() => Ok(Some(file)),
+            Ok(_) => Err(io::Error::new(
+                io::ErrorKind::InvalidInput,
+                "this is no file",
+            )),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
             Err(error) => Err(error),
         }

@@ -103,7 +103,11 @@ impl UrlMask {
     fn write_path(&self, rest: &[u8], out: &mut String) {
         let is_separator = |b: &u8| b"?&;#".contains(b);
         let mut at = rest.iter().position(is_separator).unwrap_or(rest.len());
-        escape(out, &rest[..at]);
+        let path = &rest[..at];
+        match has_user(&decoded(path)) {
+            true => out.push_str("/***"),
+            false => escape(out, path),
+        }
         while at < rest.len() && out.len() <= URL_MAX {
             let after = &rest[at + 1..];
             let end = after.iter().position(is_separator).unwrap_or(after.len());
@@ -115,7 +119,7 @@ impl UrlMask {
 
     fn write_parameter(&self, parameter: &[u8], out: &mut String) {
         let Some(at) = parameter.iter().position(|b| *b == b'=') else {
-            match looks_secret(parameter) {
+            match looks_secret(parameter) || has_user(&decoded(parameter)) {
                 true => out.push_str(MASK),
                 false => escape(out, parameter),
             }
@@ -143,15 +147,10 @@ impl UrlMask {
         if !value.iter().any(|b| b"%=@".contains(b)) || value.len() > NESTED_MAX {
             return value.len() > NESTED_MAX;
         }
-        let mut text = value.to_vec();
-        // A URL may be encoded several times.
-        for _ in 0..3 {
-            text = percent_decode(&text).collect();
-        }
-        let has_user = find(&text, b"://").is_some_and(|at| text[at..].contains(&b'@'));
-        let parts = text.split(|b| b"?&;#".contains(b));
-        has_user
-            || parts.skip(1).any(|part| {
+        let text = decoded(value);
+        let mut parts = text.split(|b| b"?&;#".contains(b));
+        has_user(&text)
+            || parts.any(|part| {
                 let at = part.iter().position(|b| *b == b'=');
                 at.is_some_and(|at| self.is_secret(&part[..at]))
             })
@@ -166,6 +165,20 @@ fn authority_at(url: &[u8]) -> Option<usize> {
     let colon = find(url, b"://")?;
     let is_scheme = url[..colon].iter().all(u8::is_ascii_alphanumeric);
     is_scheme.then_some(colon + 3)
+}
+
+/// Whether a decoded text contains a URL with user information.
+fn has_user(text: &[u8]) -> bool {
+    find(text, b"://").is_some_and(|at| text[at..].contains(&b'@'))
+}
+
+/// Decodes a part of a URL, which may be encoded several times.
+fn decoded(part: &[u8]) -> Vec<u8> {
+    let mut text = part.to_vec();
+    for _ in 0..3 {
+        text = percent_decode(&text).collect();
+    }
+    text
 }
 
 /// Whether a value is a JSON Web Token, whatever its name (RFC 7519).
@@ -237,6 +250,9 @@ mod tests {
             ("/x?user[password]=p", "/x?user[password]=***"),
             ("/x?X-Auth-Sig=1&design=2", "/x?X-Auth-Sig=***&design=2"),
             ("/x#access_token=a", "/x#access_token=***"),
+            ("http://a/y/http://u:p@h/x?a=1", "http://a/***?a=1"),
+            ("/y?http%3A%2F%2Fu%3Ap%40h%2F&b=2", "/y?***&b=2"),
+            ("/y?next=token%3DSECRET", "/y?next=***"),
             ("/x?next=%2Fa%3Ftoken%3D1&b=2", "/x?next=***&b=2"),
             ("/x?next=http%3A%2F%2Fu%3Ap%40h%2F", "/x?next=***"),
             ("/x?next=%252Fa%253Fsig%253D1", "/x?next=***"),
