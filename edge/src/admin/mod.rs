@@ -20,6 +20,7 @@ mod mask;
 mod metrics;
 mod object;
 mod observed;
+mod openapi;
 mod peer;
 mod price;
 mod purge;
