@@ -231,7 +231,9 @@ fn the_described_numbers_are_those_of_the_table() {
             .chain(other.map(reasons))
             .collect();
         let lines = || {
-            let lines = expected.iter().map(|(name, schema)| format!("{name:?}: {schema}"));
+            let lines = expected
+                .iter()
+                .map(|(name, schema)| format!("{name:?}: {schema}"));
             lines.collect::<Vec<_>>().join(",\n")
         };
         assert!(described == expected, "properties of {name}:\n{}", lines());
@@ -275,7 +277,11 @@ fn the_described_names_and_bounds_are_those_of_the_code() {
     assert_eq!(schemas["Settings"]["properties"]["role"]["enum"], roles);
     let members = schemas["Members"]["properties"].as_object();
     let members = members.expect("names");
-    assert!(Scope::ALL.iter().all(|scope| members.contains_key(scope.name())));
+    assert!(
+        Scope::ALL
+            .iter()
+            .all(|scope| members.contains_key(scope.name()))
+    );
 }
 
 /// Collects the references in a value.

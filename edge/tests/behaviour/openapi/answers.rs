@@ -107,17 +107,35 @@ fn ask_for_pages(checked: &mut Checked<'_>) {
     for (target, tag) in [("/dashboard/", tag.as_str()), ("/dashboard/main.js", "*")] {
         checked.ask(("GET", target), &[("If-None-Match", tag)], b"", 304);
     }
-    for name in ["index.html", "main.js", "style.css", "icon.svg", "vendor/uplot-license.txt"] {
+    for name in [
+        "index.html",
+        "main.js",
+        "style.css",
+        "icon.svg",
+        "vendor/uplot-license.txt",
+    ] {
         checked.get(&format!("/dashboard/{name}"), 200);
     }
-    for target in ["/openapi.json", "/health", "/settings", "/status", "/members", "/what-if", "/servers"] {
+    for target in [
+        "/openapi.json",
+        "/health",
+        "/settings",
+        "/status",
+        "/members",
+        "/what-if",
+        "/servers",
+    ] {
         checked.get(target, 200);
         checked.ask(("HEAD", target), &[], b"", 200);
         checked.ask(("PUT", target), &[("x-sluice", "1")], b"", 405);
     }
     checked.get("/certificates", 200);
     checked.get("/metrics", 200);
-    checked.get_as("/metrics", "application/openmetrics-text;version=1.0.0", 200);
+    checked.get_as(
+        "/metrics",
+        "application/openmetrics-text;version=1.0.0",
+        200,
+    );
     for by in ["requests", "bytes", "misses", "latency"] {
         checked.get(&format!("/top?by={by}&minutes=60&n=10"), 200);
     }
@@ -135,14 +153,36 @@ fn ask_about_urls(checked: &mut Checked<'_>, site: &Site) {
         let headers = encoded("Accept-Language: de\nX: y");
         checked.get(&format!("/status?url={url}&headers={headers}"), 200);
     }
-    for target in ["/c/a", "/c/b", "/c/large", "/gated/a", "/signed/a", "/files/a.txt", "/old/a", "/fixed", "/spare/a", "/pass/a"] {
+    for target in [
+        "/c/a",
+        "/c/b",
+        "/c/large",
+        "/gated/a",
+        "/signed/a",
+        "/files/a.txt",
+        "/old/a",
+        "/fixed",
+        "/spare/a",
+        "/pass/a",
+    ] {
         let url = encoded(&site.edge.url(target));
-        for (method, client) in [("GET", "127.0.0.1"), ("POST", "192.0.2.7"), ("PURGE", "::1"), ("CONNECT", "127.0.0.1")] {
+        for (method, client) in [
+            ("GET", "127.0.0.1"),
+            ("POST", "192.0.2.7"),
+            ("PURGE", "::1"),
+            ("CONNECT", "127.0.0.1"),
+        ] {
             let client = encoded(client);
-            checked.get(&format!("/explain?url={url}&method={method}&client={client}"), 200);
+            checked.get(
+                &format!("/explain?url={url}&method={method}&client={client}"),
+                200,
+            );
         }
     }
-    checked.get(&format!("/explain?url={}", encoded("http://secure.example/")), 200);
+    checked.get(
+        &format!("/explain?url={}", encoded("http://secure.example/")),
+        200,
+    );
 }
 
 fn ask_for_history(checked: &mut Checked<'_>, site: &Site) {
@@ -154,10 +194,14 @@ fn ask_for_history(checked: &mut Checked<'_>, site: &Site) {
             let names = names.join(",");
             for member in listing[scope].as_array().expect("members").iter().take(3) {
                 let member = encoded(member.as_str().expect("a name"));
-                let target = format!("/history?scope={scope}&member={member}&series={names}&points=2");
+                let target =
+                    format!("/history?scope={scope}&member={member}&series={names}&points=2");
                 checked.get(&target, 200);
             }
-            checked.get(&format!("/history?scope={scope}&members=*&series={names}&from=-60&to=-1&top=3"), 200);
+            checked.get(
+                &format!("/history?scope={scope}&members=*&series={names}&from=-60&to=-1&top=3"),
+                200,
+            );
         }
     }
     checked.get("/stream?scope=edge&series=requests,connections_now", 200);
@@ -217,7 +261,10 @@ fn give_orders(checked: &mut Checked<'_>, site: &Site) {
     }
     let server = encoded(&site.server);
     for (query, status) in [
-        (format!("upstream=spare&server={server}&set=drain&weight=7"), 200),
+        (
+            format!("upstream=spare&server={server}&set=drain&weight=7"),
+            200,
+        ),
         (format!("upstream=spare&server={server}&set=up"), 200),
         ("upstream=spare&server=nowhere&set=up".to_owned(), 404),
         ("upstream=nowhere&server=a&set=up".to_owned(), 404),
@@ -327,7 +374,10 @@ fn refusals_for_want_of_a_token_and_of_history_are_as_described() {
     };
     let operator = format!("Bearer {TOKEN}");
     let own = [("x-sluice", "1"), ("authorization", operator.as_str())];
-    let reader = [("x-sluice", "1"), ("authorization", "Bearer reader-0123456789abcdef")];
+    let reader = [
+        ("x-sluice", "1"),
+        ("authorization", "Bearer reader-0123456789abcdef"),
+    ];
     for operation in description.operations() {
         let line = (operation.method, operation.path);
         let is_public = ["/", "/health"].contains(&line.1) || line.1.starts_with("/dashboard");
@@ -338,7 +388,11 @@ fn refusals_for_want_of_a_token_and_of_history_are_as_described() {
             checked.ask(line, &reader, b"", 403);
         }
     }
-    for target in ["/members", "/history?scope=edge&series=a", "/stream?scope=edge&series=a"] {
+    for target in [
+        "/members",
+        "/history?scope=edge&series=a",
+        "/stream?scope=edge&series=a",
+    ] {
         checked.ask(("GET", target), &own, b"", 404);
     }
     checked.ask(("POST", "/purge"), &own, br#"{"all": true}"#, 404);

@@ -172,10 +172,14 @@ impl Description {
         for operation in self.operations() {
             let name = operation.name();
             let responses = operation.value["responses"].as_object().expect("responses");
-            let successes = responses.iter().filter(|(status, _)| status.as_str() < "400");
+            let successes = responses
+                .iter()
+                .filter(|(status, _)| status.as_str() < "400");
             for (status, response) in successes {
                 match response["content"].as_object() {
-                    Some(content) => all.extend(content.keys().map(|of| format!("{name} {status} {of}"))),
+                    Some(content) => {
+                        all.extend(content.keys().map(|of| format!("{name} {status} {of}")))
+                    }
                     None => _ = all.insert(format!("{name} {status} ")),
                 }
             }
@@ -218,7 +222,12 @@ impl Description {
         }
     }
 
-    fn check_response(&self, response: &Value, method: &str, answer: &Answer) -> Result<(), String> {
+    fn check_response(
+        &self,
+        response: &Value,
+        method: &str,
+        answer: &Answer,
+    ) -> Result<(), String> {
         let headers = response["headers"].as_object().into_iter().flatten();
         for (name, header) in headers {
             if header["required"] == true && answer.head.header(name).is_none() {
@@ -268,7 +277,9 @@ impl Operation<'_> {
     /// Whether a path is one of this operation.
     fn is_at(&self, path: &str) -> bool {
         match self.path.split_once('{') {
-            Some((before, _)) => path.strip_prefix(before).is_some_and(|name| !name.is_empty()),
+            Some((before, _)) => path
+                .strip_prefix(before)
+                .is_some_and(|name| !name.is_empty()),
             None => path == self.path,
         }
     }
@@ -278,7 +289,9 @@ impl Operation<'_> {
 fn path(target: &str) -> &str {
     let path = target.split(['?', '#']).next().unwrap_or_default();
     match path.split_once("://") {
-        Some((scheme, rest)) if !scheme.contains('/') => rest.find('/').map_or("/", |at| &rest[at..]),
+        Some((scheme, rest)) if !scheme.contains('/') => {
+            rest.find('/').map_or("/", |at| &rest[at..])
+        }
         _ => path,
     }
 }

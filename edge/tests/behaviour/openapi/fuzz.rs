@@ -35,25 +35,58 @@ fn seed() -> u64 {
 
 /// Returns values of parameters that name existing things.
 fn known(site: &Site) -> BTreeMap<&'static str, Vec<String>> {
-    let owned = |names: &[&str]| -> Vec<String> {
-        names.iter().map(|name| (*name).to_owned()).collect()
-    };
-    let urls = ["/c/a", "/c/vary", "/c/large", "/spare/a", "/gated/a", "/signed/a", "/files/a.txt", "/old/a", "/fixed", "/none"];
+    let owned =
+        |names: &[&str]| -> Vec<String> { names.iter().map(|name| (*name).to_owned()).collect() };
+    let urls = [
+        "/c/a",
+        "/c/vary",
+        "/c/large",
+        "/spare/a",
+        "/gated/a",
+        "/signed/a",
+        "/files/a.txt",
+        "/old/a",
+        "/fixed",
+        "/none",
+    ];
     let urls: Vec<String> = urls.iter().map(|target| site.edge.url(target)).collect();
     let scopes = ["edge", "reason", "worker", "cache", "server", "route"];
-    let members = scopes.iter().flat_map(|scope| site.names("/members", scope));
+    let members = scopes
+        .iter()
+        .flat_map(|scope| site.names("/members", scope));
     BTreeMap::from([
         ("url", urls.clone()),
         ("prefix", [urls, owned(&["/c/", "//127.0.0.1/"])].concat()),
         ("tag", owned(&["news", "sport"])),
         ("cache", owned(&["main", "small"])),
-        ("method", owned(&["GET", "HEAD", "POST", "PURGE", "CONNECT", "BREW"])),
-        ("headers", owned(&["Accept-Language: de", "Range: bytes=5-\nCookie: a=b", "X-Forwarded-For: 10.0.0.1"])),
+        (
+            "method",
+            owned(&["GET", "HEAD", "POST", "PURGE", "CONNECT", "BREW"]),
+        ),
+        (
+            "headers",
+            owned(&[
+                "Accept-Language: de",
+                "Range: bytes=5-\nCookie: a=b",
+                "X-Forwarded-For: 10.0.0.1",
+            ]),
+        ),
         ("client", owned(&["127.0.0.1", "192.0.2.7", "::1"])),
         ("member", members.collect()),
-        ("series", owned(&["requests", "requests,request_duration_p99", "objects,bytes", "hits"])),
+        (
+            "series",
+            owned(&[
+                "requests",
+                "requests,request_duration_p99",
+                "objects,bytes",
+                "hits",
+            ]),
+        ),
         ("upstream", owned(&["origin", "spare"])),
-        ("server", vec![site.server.clone(), "127.0.0.1:9".to_owned()]),
+        (
+            "server",
+            vec![site.server.clone(), "127.0.0.1:9".to_owned()],
+        ),
         ("name", owned(&[SECURE, "main.js", "style.css"])),
     ])
 }
@@ -110,7 +143,10 @@ fn run(
         let found = check(&mut sender, description, &request);
         let (operation, status) = found.map_err(|why| {
             let seed = seed();
-            format!("{SEED_VARIABLE}={seed}, client {client}, request {n}: {why}\n{}", request.shown())
+            format!(
+                "{SEED_VARIABLE}={seed}, client {client}, request {n}: {why}\n{}",
+                request.shown()
+            )
         })?;
         *counts.entry((operation, status)).or_default() += 1;
         if n.is_multiple_of(ORDINARY_EACH) {

@@ -64,7 +64,15 @@ const METHODS: [&str; 8] = [
 ];
 /// Ends of paths that lead elsewhere, or nowhere.
 const ENDS: [&str; 9] = [
-    "/", "/..", "/../status", "//", "%2f", "/%2e%2e", "%00", "%ff", ";x",
+    "/",
+    "/..",
+    "/../status",
+    "//",
+    "%2f",
+    "/%2e%2e",
+    "%00",
+    "%ff",
+    ";x",
 ];
 /// Names and values of headers.
 const HEADERS: [(&str, &str); 22] = [
@@ -182,7 +190,16 @@ impl<'a> Maker<'a> {
             }
         }
         if self.one_in(30) {
-            let junk = ["&", "=", "a", "=a", "a=b=c", "%ff=%ff", "url", "scope[]=edge"];
+            let junk = [
+                "&",
+                "=",
+                "a",
+                "=a",
+                "a=b=c",
+                "%ff=%ff",
+                "url",
+                "scope[]=edge",
+            ];
             query.push(junk[self.below(junk.len())].to_owned());
         }
         match query.is_empty() {
@@ -213,7 +230,9 @@ impl<'a> Maker<'a> {
     fn hostile(&mut self) -> String {
         match self.below(HOSTILE.len() + 5) {
             n if n < HOSTILE.len() => HOSTILE[n].to_owned(),
-            n => ["a", "%41", ",requests", "http://a/", "%0aX:y"][n - HOSTILE.len()].repeat(LONG / 3),
+            n => {
+                ["a", "%41", ",requests", "http://a/", "%0aX:y"][n - HOSTILE.len()].repeat(LONG / 3)
+            }
         }
     }
 
@@ -254,7 +273,11 @@ impl<'a> Maker<'a> {
         }
         while self.one_in(8) {
             let (name, value) = HEADERS[self.below(HEADERS.len())];
-            let value = if self.one_in(20) { "x".repeat(LONG) } else { value.to_owned() };
+            let value = if self.one_in(20) {
+                "x".repeat(LONG)
+            } else {
+                value.to_owned()
+            };
             headers.push((name, value));
         }
         headers
@@ -274,7 +297,10 @@ impl<'a> Maker<'a> {
         let mut text = value.to_string().into_bytes();
         match self.below(24) {
             0 => text.truncate(self.below(text.len())),
-            1 => text.insert(self.below(text.len()), [0xff, 0, b'\\', b'{'][self.below(4)]),
+            1 => text.insert(
+                self.below(text.len()),
+                [0xff, 0, b'\\', b'{'][self.below(4)],
+            ),
             2 => text.extend_from_slice(b" {}"),
             3 => text = Vec::new(),
             4 => text = b"[".repeat(LONG),
@@ -283,7 +309,11 @@ impl<'a> Maker<'a> {
             7 => text = vec![b' '; BODY_MAX - 1 + self.below(3)],
             8 => text = json!({"tags": vec!["a"; LONG]}).to_string().into_bytes(),
             9 => text = br#"{"all": true, "all": true}"#.to_vec(),
-            10 => text = json!({ "url": "\u{0}\r\n".repeat(LONG / 10) }).to_string().into_bytes(),
+            10 => {
+                text = json!({ "url": "\u{0}\r\n".repeat(LONG / 10) })
+                    .to_string()
+                    .into_bytes()
+            }
             _ => {}
         }
         text
@@ -313,7 +343,8 @@ impl<'a> Maker<'a> {
 
     fn json(&mut self, name: &str, schema: &Value) -> Value {
         if self.one_in(10) {
-            let others = json!([null, true, false, 0, -1, 1e300, u64::MAX, "", [], {}, [1], {"a": 1}]);
+            let others =
+                json!([null, true, false, 0, -1, 1e300, u64::MAX, "", [], {}, [1], {"a": 1}]);
             return others[self.below(12)].clone();
         }
         if self.one_in(10) {
@@ -360,7 +391,8 @@ impl Request {
         }
         chunks.extend_from_slice(b"0\r\n\r\n");
         self.body = chunks;
-        self.headers.push(("transfer-encoding", "chunked".to_owned()));
+        self.headers
+            .push(("transfer-encoding", "chunked".to_owned()));
     }
 
     /// Returns the headers as the client takes them.

@@ -109,7 +109,9 @@ impl<'a> Schemas<'a> {
             ("maxItems", Value::Array(items)) => items.len() as u64 <= number(rule),
             ("required", Value::Object(entries)) => {
                 let missing = list(rule).iter().filter_map(Value::as_str);
-                let missing: Vec<_> = missing.filter(|name| !entries.contains_key(*name)).collect();
+                let missing: Vec<_> = missing
+                    .filter(|name| !entries.contains_key(*name))
+                    .collect();
                 if !missing.is_empty() {
                     return place.fail(format!("{missing:?} are missing"));
                 }
@@ -142,8 +144,14 @@ impl<'a> Schemas<'a> {
                 true
             }
             (
-                "minimum" | "maximum" | "minItems" | "maxItems" | "required" | "items"
-                | "properties" | "additionalProperties",
+                "minimum"
+                | "maximum"
+                | "minItems"
+                | "maxItems"
+                | "required"
+                | "items"
+                | "properties"
+                | "additionalProperties",
                 _,
             ) => true,
             (other, _) if ANNOTATIONS.contains(&other) => true,
@@ -181,7 +189,9 @@ impl<'a> Schemas<'a> {
             names.extend(object(properties).keys().map(String::as_str));
         }
         let parts = schema.get("allOf").map(list).into_iter().flatten();
-        let referenced = schema.get("$ref").map(|reference| self.referenced(reference));
+        let referenced = schema
+            .get("$ref")
+            .map(|reference| self.referenced(reference));
         let mut is_closed = true;
         for part in parts.chain(referenced) {
             is_closed &= self.add_names(part, names);
@@ -267,27 +277,71 @@ mod tests {
         let sum = json!({"allOf": [{"$ref": "#/named"}, {"properties": {"size": {"type": "integer", "minimum": 1}}}]});
         let choice = json!({"anyOf": [{"$ref": "#/named"}, {"type": "null"}]});
         let map = json!({"type": "object", "additionalProperties": {"enum": [1, 2]}});
-        let items = json!({"type": "array", "items": {"$ref": "#/named"}, "minItems": 1, "maxItems": 2});
+        let items =
+            json!({"type": "array", "items": {"$ref": "#/named"}, "minItems": 1, "maxItems": 2});
         let order = json!({"oneOf": [{"required": ["a"]}, {"required": ["b"]}], "properties": {"a": {"const": true}, "b": {}},
             "additionalProperties": false});
         let name = json!({"name": "n"});
         for (schema, fits, others) in [
-            (&sum, vec![json!({"name": "n", "size": 1}), name.clone()],
-                vec![json!({"size": 1}), json!({"name": "n", "size": 0}), json!({"name": "n", "more": 1}), json!({"name": 1})]),
-            (&choice, vec![name.clone(), json!(null)], vec![json!({"name": "n", "more": 1}), json!(1)]),
-            (&map, vec![json!({}), json!({"x": 1, "y": 2})], vec![json!({"x": 3}), json!([])]),
-            (&items, vec![json!([name.clone()])],
-                vec![json!([]), json!([name.clone(), name.clone(), name.clone()]), json!([{}]), json!([{"name": "n", "x": 1}])]),
-            (&order, vec![json!({"a": true}), json!({"b": 1})],
-                vec![json!({}), json!({"a": true, "b": 1}), json!({"a": false}), json!({"a": true, "c": 1})]),
-            (&json!({"type": ["number", "null"], "maximum": 1}), vec![json!(0.5), json!(null)], vec![json!(1.5), json!("1")]),
-            (&json!({"type": "integer"}), vec![json!(-1), json!(u64::MAX)], vec![json!(1.0)]),
+            (
+                &sum,
+                vec![json!({"name": "n", "size": 1}), name.clone()],
+                vec![
+                    json!({"size": 1}),
+                    json!({"name": "n", "size": 0}),
+                    json!({"name": "n", "more": 1}),
+                    json!({"name": 1}),
+                ],
+            ),
+            (
+                &choice,
+                vec![name.clone(), json!(null)],
+                vec![json!({"name": "n", "more": 1}), json!(1)],
+            ),
+            (
+                &map,
+                vec![json!({}), json!({"x": 1, "y": 2})],
+                vec![json!({"x": 3}), json!([])],
+            ),
+            (
+                &items,
+                vec![json!([name.clone()])],
+                vec![
+                    json!([]),
+                    json!([name.clone(), name.clone(), name.clone()]),
+                    json!([{}]),
+                    json!([{"name": "n", "x": 1}]),
+                ],
+            ),
+            (
+                &order,
+                vec![json!({"a": true}), json!({"b": 1})],
+                vec![
+                    json!({}),
+                    json!({"a": true, "b": 1}),
+                    json!({"a": false}),
+                    json!({"a": true, "c": 1}),
+                ],
+            ),
+            (
+                &json!({"type": ["number", "null"], "maximum": 1}),
+                vec![json!(0.5), json!(null)],
+                vec![json!(1.5), json!("1")],
+            ),
+            (
+                &json!({"type": "integer"}),
+                vec![json!(-1), json!(u64::MAX)],
+                vec![json!(1.0)],
+            ),
         ] {
             for value in fits {
                 assert_eq!(check(schema.clone(), value.clone()), Ok(()), "{value}");
             }
             for value in others {
-                assert!(check(schema.clone(), value.clone()).is_err(), "{schema} {value}");
+                assert!(
+                    check(schema.clone(), value.clone()).is_err(),
+                    "{schema} {value}"
+                );
             }
         }
     }

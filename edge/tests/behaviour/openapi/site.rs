@@ -117,7 +117,9 @@ impl Site {
         ] {
             assert_eq!(self.edge.get(target, &[]).status, status, "{target}");
         }
-        let range = self.edge.get("/c/large", &[("Range", "bytes=300000-300009")]);
+        let range = self
+            .edge
+            .get("/c/large", &[("Range", "bytes=300000-300009")]);
         assert_eq!(range.status, 206);
     }
 
