@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use sluice_lab::client::Client;
 
 use super::description::{Answer, Description};
-use super::site::{SECURE, Site, encoded};
+use super::site::{PENDING, SECURE, Site, encoded};
 use crate::harness::{Edge, SOON, Setup};
 
 /// Answers that the test does not provoke: a fetch that runs for ten seconds.
@@ -273,9 +273,14 @@ fn give_orders(checked: &mut Checked<'_>, site: &Site) {
         checked.post(&format!("/servers?{query}"), status);
     }
     for (query, status) in [
-        (format!("name={SECURE}&order=renew"), 200),
+        (format!("name={PENDING}&order=renew"), 200),
+        (
+            format!("name={PENDING}&order=revoke&reason=superseded"),
+            409,
+        ),
+        (format!("name={SECURE}&order=renew"), 404),
         ("name=nowhere.example&order=renew".to_owned(), 404),
-        (format!("name={SECURE}&order=renew&reason=superseded"), 400),
+        (format!("name={PENDING}&order=renew&reason=superseded"), 400),
     ] {
         checked.post(&format!("/certificates?{query}"), status);
     }

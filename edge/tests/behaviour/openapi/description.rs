@@ -154,6 +154,14 @@ impl Description {
         Some(Schemas(&self.0).resolved(schema))
     }
 
+    /// Whether an operation reads a query or a body.
+    pub fn has_input(&self, operation: &Operation<'_>) -> bool {
+        let parameters = operation.value.get("parameters");
+        let all = parameters.and_then(Value::as_array).into_iter().flatten();
+        let mut places = all.map(|one| &Schemas(&self.0).resolved(one)["in"]);
+        places.any(|place| place == "query") || operation.value.get("requestBody").is_some()
+    }
+
     /// Returns the schema with this name.
     pub fn schema(&self, name: &str) -> &Value {
         let schema = &self.0["components"]["schemas"][name];

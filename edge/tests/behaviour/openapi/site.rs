@@ -12,6 +12,9 @@ use crate::harness::{Edge, Setup, eventually, fresh, origin};
 /// Name with a certificate of the program's own authority.
 pub const SECURE: &str = "secure.example";
 
+/// Name whose certificate an authority is to issue that does not answer.
+pub const PENDING: &str = "pending.example";
+
 /// Routes before that of the cache.
 const ROUTES: &str = r#"
 [[site.route]]
@@ -63,8 +66,9 @@ fn setup(origin: &Origin, disks: &Disks, folder: &TempDir) -> Setup {
         "[cache.small]\nmemory = \"8MiB\"\n\
          [upstream.spare]\nservers = [\"http://{}\", \"http://127.0.0.1:9\"]\n\
          [[listener]]\naddress = \"127.0.0.1:0\"\ntls = true\n\
-         [tls.acme]\nstate = {:?}\n\
-         [[site]]\nhosts = [{SECURE:?}]\ntls = \"internal\"\n[[site.route]]\nrespond = \"secure\"\n",
+         [tls.acme]\nstate = {:?}\ndirectory = \"https://127.0.0.1:9/directory\"\n\
+         [[site]]\nhosts = [{SECURE:?}]\ntls = \"internal\"\n[[site.route]]\nrespond = \"secure\"\n\
+         [[site]]\nhosts = [{PENDING:?}]\ntls = \"auto\"\n[[site.route]]\nrespond = \"pending\"\n",
         origin.addr(),
         path("state")
     );
@@ -132,9 +136,16 @@ impl Site {
                 .keys()
                 .all(|scope| members[scope].as_array().is_some_and(|all| !all.is_empty()))
         });
-        eventually("the certificate is there", || {
-            self.json("/certificates")["in_use"] == 1
-        });
+        eventually(
+            "one certificate is there, and the other one can't be obtained",
+            || {
+                let all = self.json("/certificates");
+                let mut pending = all["list"].as_array().expect("a list").iter();
+                let has_failed =
+                    pending.any(|one| one["failures"] == 1 && one["in_progress"] == false);
+                all["in_use"] == 1 && has_failed
+            },
+        );
     }
 
     /// Returns the JSON of a page.
