@@ -91,7 +91,7 @@ fn every_answer_is_as_described() {
     ask_about_urls(&mut checked, &site);
     ask_for_history(&mut checked, &site);
     give_orders(&mut checked, &site);
-    ask_wrongly(&mut checked, &site);
+    ask_wrongly(&mut checked);
     let mut missing = description.successes();
     missing.retain(|line| !checked.seen.contains(line));
     let missing: Vec<&str> = missing.iter().map(String::as_str).collect();
@@ -299,7 +299,7 @@ fn description_accepts(description: &Description, body: &Value) -> bool {
         .is_ok()
 }
 
-fn ask_wrongly(checked: &mut Checked<'_>, site: &Site) {
+fn ask_wrongly(checked: &mut Checked<'_>) {
     for target in [
         "/status?url=x",
         "/explain",
