@@ -1,5 +1,7 @@
 //! `cargo xtask soak`: the tests that take longer than the test command allows.
 
+use std::time::SystemTime;
+
 use anyhow::{Result, bail};
 use clap::Args;
 
@@ -70,6 +72,11 @@ fn steps(arguments: &SoakArguments) -> Result<Vec<Step>> {
             "schedules",
             "test --package sluice --lib --features shuttle store::tests::shuttle",
         ),
+        longer(
+            "admin-api",
+            "test --package sluice --test behaviour -- openapi::fuzz::",
+        )
+        .env("SLUICE_API_SEED", &seed()?),
     ];
     steps.extend(behaviour(arguments.rounds));
     steps.push(
@@ -97,6 +104,12 @@ fn steps(arguments: &SoakArguments) -> Result<Vec<Step>> {
         steps.push(Step::cargo(&name, &command).env("RUSTFLAGS", COVERAGE));
     }
     Ok(steps)
+}
+
+/// Returns a seed of random requests that no earlier soak had. The command line of the step shows the seed.
+fn seed() -> Result<String> {
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH)?;
+    Ok(now.as_secs().to_string())
 }
 
 /// Returns the steps that repeat the behaviour tests: as in the test command, over each protocol, and with pauses.
@@ -174,8 +187,10 @@ mod tests {
         assert!(range.contains("-max_total_time=120"), "{range}");
         let kills = find("kills").expect("a step").command_line();
         assert!(kills.contains("SLUICE_SOAK=4"), "{kills}");
+        let api = find("admin-api").expect("a step").command_line();
+        assert!(api.contains("SLUICE_API_SEED="), "{api}");
         let h2spec = find("h2spec").expect("a step").command_line();
         assert_eq!(h2spec, "cargo xtask soak --only h2spec");
-        assert_eq!(fuzz_targets().expect("a folder").len() + 12, steps.len());
+        assert_eq!(fuzz_targets().expect("a folder").len() + 13, steps.len());
     }
 }

@@ -21,6 +21,7 @@ mod metrics;
 mod notice_feed;
 mod object;
 mod observed;
+mod openapi;
 mod peer;
 mod price;
 mod purge;

@@ -85,9 +85,10 @@ impl IntoResponse for Refusal {
     }
 }
 
+/// Body of `POST /purge`.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Body {
+pub(super) struct Body {
     url: Option<String>,
     prefix: Option<String>,
     tag: Option<String>,

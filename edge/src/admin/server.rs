@@ -30,6 +30,7 @@ use super::inspect::Shared;
 use super::live::{self, Streams};
 use super::metrics;
 use super::observed;
+use super::openapi;
 use super::purge::{BODY_MAX, LOG_WAIT_MAX, Order};
 use super::servers;
 use super::settings;
@@ -41,10 +42,10 @@ const STOP_WAIT_MAX: Duration = Duration::from_secs(1);
 /// Response header with advice for a URL without objects.
 const NOTE_HEADER: HeaderName = HeaderName::from_static("sluice-note");
 
-const INDEX_TEXT: &str = "\
+pub(super) const INDEX_TEXT: &str = "\
 GET  /dashboard/       the dashboard, for browsers
 GET  /status           the state of everything, JSON
-GET  /status?url=URL   what is stored and being fetched of a URL, JSON
+GET  /status?url=URL   what is stored and being fetched of a URL, JSON; also &headers=LINES
 GET  /explain?url=URL  what would happen to a request, JSON; also &method=METHOD, &headers=LINES, &client=IP
 GET  /metrics          counters and gauges for Prometheus
 GET  /members          names of all things with a history, and of their series, JSON
@@ -55,6 +56,7 @@ GET  /history?scope=SCOPE&members=*&series=NAMES[&from=TIME&to=TIME&top=N]
 GET  /stream?scope=SCOPE&member=NAME&series=NAMES
                        each new point, as server-sent events; also, or only, &events=NUMBER: new errors and events
 GET  /health           ok
+GET  /openapi.json     the description of these pages, in OpenAPI 3.1
 GET  /servers          the servers of all upstreams, JSON
 GET  /certificates     the certificates, JSON
 GET  /settings         version, host name and price of traffic, JSON
@@ -154,40 +156,64 @@ async fn note_counters(edge: Shared) {
     }
 }
 
+/// Defines a function that adds routes to a router, and the list of their methods and paths, with which a test compares
+/// `openapi.json`.
+macro_rules! routes {
+    ($(#[doc = $about:literal])* $name:ident, $list:ident: $($path:expr => $($method:ident $handler:expr),+;)+) => {
+        #[cfg(test)]
+        pub(super) const $list: &[(&str, &str)] = &[$($((stringify!($method), $path),)+)+];
+
+        $(#[doc = $about])*
+        fn $name(router: Router<Shared>) -> Router<Shared> {
+            router$($(.route($path, $method($handler)))+)+
+        }
+    };
+}
+
+routes! {
+    /// Adds the pages that have a guard.
+    guarded, GUARDED:
+    "/" => get index;
+    "/dashboard" => get dashboard::redirect;
+    dashboard::PATH => get dashboard::page;
+    "/dashboard/{*name}" => get dashboard::part;
+    "/openapi.json" => get openapi::show;
+    "/settings" => get settings::show;
+    "/status" => get status;
+    "/explain" => get explain::explain;
+    "/fetch" => post explain::fetch;
+    "/purge" => post purge;
+    "/reload" => post reload;
+    "/servers" => get servers::list, post servers::order;
+    "/certificates" => get certificates::list, post certificates::order;
+    "/metrics" => get metrics;
+    "/members" => get history::members;
+    "/history" => get history::history;
+    "/stream" => get live::open;
+    "/what-if" => get what_if::show;
+    "/top" => get observed::top;
+    "/events" => get observed::events;
+}
+
+routes! {
+    /// Adds the page that has no guard against other hosts: load balancers use any host name, and the page shows nothing.
+    unguarded, UNGUARDED:
+    "/health" => get health;
+}
+
 fn pages(edge: Shared) -> Router {
-    Router::new()
-        .route("/", get(index))
-        .route("/dashboard", get(dashboard::redirect))
-        .route(dashboard::PATH, get(dashboard::page))
-        .route("/dashboard/{*name}", get(dashboard::part))
-        .route("/settings", get(settings::show))
-        .route("/status", get(status))
-        .route("/explain", get(explain::explain))
-        .route("/fetch", post(explain::fetch))
-        .route("/purge", post(purge))
-        .route("/reload", post(reload))
-        .route("/servers", get(servers::list).post(servers::order))
-        .route(
-            "/certificates",
-            get(certificates::list).post(certificates::order),
-        )
-        .route("/metrics", get(metrics))
-        .route("/members", get(history::members))
-        .route("/history", get(history::history))
-        .route("/stream", get(live::open))
-        .route("/what-if", get(what_if::show))
-        .route("/top", get(observed::top))
-        .route("/events", get(observed::events))
-        .layer(from_fn_with_state(Guard::new(edge.clone()), guard))
-        // This page has no guard against other hosts: load balancers use any host name, and the page
-        // shows nothing.
-        .route("/health", get(|| async { "ok\n" }))
+    let guarded = guarded(Router::new());
+    unguarded(guarded.layer(from_fn_with_state(Guard::new(edge.clone()), guard)))
         .layer(from_fn(receive))
         .layer(from_fn(check_authority))
         .layer(map_response(mark))
         .layer(Extension(Streams::default()))
         .layer(Extension(Background::default()))
         .with_state(edge)
+}
+
+async fn health() -> &'static str {
+    "ok\n"
 }
 
 /// Answers `GET /`: browsers get the dashboard, other clients the list of pages.
@@ -198,8 +224,9 @@ async fn index(headers: HeaderMap) -> Response {
     }
 }
 
+/// Query of `GET /status`.
 #[derive(Deserialize)]
-struct StatusQuery {
+pub(super) struct StatusQuery {
     url: Option<String>,
     /// Lines of request headers.
     #[serde(default)]

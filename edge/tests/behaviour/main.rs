@@ -77,6 +77,7 @@ mod neutral_fetches;
 mod not_modified;
 mod one_clients_harm;
 mod one_cold_object;
+mod openapi;
 mod origin_cost;
 mod origin_failures;
 mod origins;
