@@ -103,8 +103,8 @@ export async function get(path, params, signal) {
 
 /** Returns the JSON and the headers of a page. */
 export async function getWithHeaders(path, params, signal) {
-  const init = { headers: headers({ Accept: "application/json" }), signal, cache: "no-store" };
-  const response = await authorized(() => fetch(address(path, params), { ...init, headers: headers(init.headers) }));
+  const url = address(path, params);
+  const response = await authorized(() => fetch(url, { headers: headers({ Accept: "application/json" }), signal, cache: "no-store" }));
   if (!response.ok) throw await refused(response);
   return { data: await response.json(), headers: response.headers };
 }
