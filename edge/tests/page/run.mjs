@@ -49,10 +49,11 @@ async function ask(target) {
   return response.json();
 }
 
-/** Sends a request of a client, and resolves to its status. */
+/** Sends a request of a client with exactly this target, and resolves to its status. */
 function request(target, host = HOST) {
+  const [hostname, port] = clients.split(":");
   return new Promise((resolve, reject) => {
-    http.get(`http://${clients}${target}`, { headers: { Host: host } }, (response) => {
+    http.get({ hostname, port, path: target, headers: { Host: host } }, (response) => {
       response.resume().on("end", () => resolve(response.statusCode));
     }).on("error", reject);
   });
@@ -497,15 +498,14 @@ async function hostile(browser) {
   await show(page, `routes?route=${encodeURIComponent(text)}`);
   await page.waitForSelector(".mono-title");
   assert.equal(await page.locator("main img").count(), 0);
-  page.errors = [];
-  await hostileRequests(page);
-  assert.deepEqual(page.errors, []);
+  assert.deepEqual(page.errors.filter((text) => text.startsWith("a script ran")), []);
   await page.context().close();
   ok("hostile text");
 }
 
 /** URLs with markup, quotes and control characters that clients request. */
-async function hostileRequests(page) {
+async function hostileRequests(browser) {
+  const page = await open(browser);
   const name = "%3Cimg%20src=x%20onerror=alert(1)%3E%22'%01%0D%0A%E2%80%AE";
   const query = "q=%22%3E%3Cscript%3Ealert(2)%3C/script%3E&'onfocus='alert(3)";
   const target = `/img/${name}.jpg?${query}`;
@@ -519,13 +519,18 @@ async function hostileRequests(page) {
   const link = page.locator("table.rows a", { hasText: "onerror" }).first();
   assert.equal(await link.innerText(), sampled.url);
   await link.click();
-  await stored(page, target);
-  assert.equal(await page.locator("main form input").first().inputValue(), sampled.url);
   await page.locator(".steps .mono", { hasText: "onerror" }).first().waitFor();
+  assert.equal(await page.locator("main form input").first().inputValue(), sampled.url);
+  // The list masks quotes, which are part of the URL that is stored.
+  await show(page, `xray?url=${encodeURIComponent(`http://${HOST}${target}`)}`);
+  await stored(page, target);
   await request(`/legacy/${name}?${query}`, "www.example");
   await show(page, `events?find=${encodeURIComponent("onerror")}`);
   await page.locator("a.event-url", { hasText: "onerror" }).first().waitFor();
   assert.equal(await page.locator("main img, main script, main [onerror], main [onfocus]").count(), 0);
+  assert.deepEqual(page.errors, []);
+  await page.context().close();
+  ok("hostile requests");
 }
 
 const browser = await chromium.launch({ executablePath: browserPath, args: FLAGS });
@@ -545,6 +550,7 @@ try {
   await purge(browser);
   await drain(browser);
   await hostile(browser);
+  await hostileRequests(browser);
   await tabs(browser);
   await login(browser);
   await young(browser);
