@@ -49,10 +49,12 @@ export function start(root, context) {
       return;
     }
     busy = true;
-    await Promise.all([showObjects(objects, context, isNewest), speak ? explain(answer, context, isNewest) : null]);
-    if (!isNewest()) return;
-    busy = false;
-    if (speak) say("The X-ray is shown");
+    try {
+      await Promise.all([showObjects(objects, context, isNewest), speak ? explain(answer, context, isNewest) : null]);
+    } finally {
+      if (mine === asked) busy = false;
+    }
+    if (speak && isNewest()) say("The X-ray is shown");
   };
   context.onParams(() => {
     url.value = param("url");
