@@ -43,7 +43,7 @@ function sentence(points, now, settings, rate) {
   const gain = twice.hit_ratio - now.hit_ratio;
   const less = now.byte_hit_ratio < 1 ? (twice.byte_hit_ratio - now.byte_hit_ratio) / (1 - now.byte_hit_ratio) : 0;
   const price = settings?.price_per_gb ?? 0;
-  const saved = price > 0 && rate > 0 ? rate * Math.max(0, less) * 30 * 86400 / 1e9 * price : null;
+  const saved = price > 0 && rate > 0 && gain > 0.005 ? rate * Math.max(0, less) * 30 * 86400 / 1e9 * price : null;
   const parts = [h("strong", null, `With twice the size (${format.bytes(twice.bytes)}) the hit ratio would be ${format.share(twice.hit_ratio)}`), ` in place of ${format.share(now.hit_ratio)}: `,
     gain > 0.005 ? `the origins would send ${format.share(Math.max(0, less))} fewer bytes for it` : "hardly a gain", saved === null ? ". " : `, which saves ${format.money(saved, settings.price_currency ?? "$")} a month. `];
   if (half && now.hit_ratio - half.hit_ratio < 0.01) parts.push(`Half the size would do, too (${format.share(half.hit_ratio)}).`);
