@@ -119,12 +119,12 @@ function fillSaved(tile, feed, settings, since) {
   const end = live ? Math.max(to, feed.t[feed.t.length - 1] ?? 0) : to;
   const { sum: bytes, seconds } = total(column, feed.t, feed.step, from, end, since);
   if (!(price > 0)) {
-    tile.set(format.bytes(bytes), { sub: "not fetched from origins; set price_per_gb for money", column });
+    tile.set(format.bytes(bytes), { sub: "from stored bytes; set price_per_gb for money", column });
     return;
   }
   const saved = (bytes / GB) * price;
   const month = seconds > 0 ? (saved / seconds) * 30 * 86400 : null;
-  tile.set(format.money(saved, currency), { sub: `${format.bytes(bytes)} not fetched; ${format.money(month, currency)} a month at this rate`, column });
+  tile.set(format.money(saved, currency), { sub: `${format.bytes(bytes)} from stored bytes; ${format.money(month, currency)} a month at this rate`, column });
 }
 
 /** Remembers events, for the lines in charts. */
