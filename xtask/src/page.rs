@@ -11,7 +11,7 @@ use crate::{npm, tools};
 
 /// Longest waits: for the demo to listen, and for all tests to end.
 const START_TIMEOUT: Duration = Duration::from_secs(30);
-const RUN_TIMEOUT: Duration = Duration::from_secs(420);
+const RUN_TIMEOUT: Duration = Duration::from_secs(600);
 /// Program that shows the page.
 const BROWSER: &str = "chromium";
 

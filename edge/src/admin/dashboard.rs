@@ -1,13 +1,23 @@
 //! `GET /dashboard/`: the files of the dashboard, which are in the program. They contain nothing about this Sluice, so
 //! that a client needs no token for them.
 
+use std::borrow::Cow;
+use std::io::{self, Write};
 use std::sync::LazyLock;
 
 use axum::extract::Path;
 use axum::response::{IntoResponse, Redirect, Response};
+use flate2::Compression;
+use flate2::write::GzEncoder;
 use hyper::StatusCode;
-use hyper::header::{ACCEPT, CACHE_CONTROL, CONTENT_TYPE, ETAG, IF_NONE_MATCH};
+use hyper::header::{
+    ACCEPT, ACCEPT_ENCODING, CACHE_CONTROL, CONTENT_ENCODING, CONTENT_TYPE, ETAG, HeaderValue,
+    IF_NONE_MATCH, VARY,
+};
 use hyper::http::HeaderMap;
+
+use crate::http::Fields;
+use crate::http::coding::{Accepted, Coding};
 
 /// Path of the dashboard.
 pub(super) const PATH: &str = "/dashboard/";
@@ -60,14 +70,68 @@ files![
     "xray.js",
 ];
 
-/// The ETag of each file, in the order of `FILES`.
-static TAGS: LazyLock<Vec<String>> = LazyLock::new(|| {
-    let tag = |(_, content): &(&str, &[u8])| {
+/// A file in one content coding.
+#[derive(Clone)]
+struct Form {
+    content: Cow<'static, [u8]>,
+    /// The coding, unless the content is as it is in the program.
+    coding: Option<Coding>,
+    tag: String,
+}
+
+/// A file as it is, and with gzip. Each form has its own ETag (RFC 9110 8.8.3.3).
+struct Part {
+    name: &'static str,
+    plain: Form,
+    gzip: Form,
+}
+
+/// All files. Each is compressed once, when the first one is asked for.
+static PARTS: LazyLock<Vec<Part>> =
+    LazyLock::new(|| FILES.iter().map(|file| Part::of(*file)).collect());
+
+impl Part {
+    fn of((name, content): (&'static str, &'static [u8])) -> Part {
         let hash = blake3::hash(content).to_hex();
-        format!("\"{}\"", hash.get(..TAG_DIGITS).unwrap_or_default())
-    };
-    FILES.iter().map(tag).collect()
-});
+        let hash = hash.get(..TAG_DIGITS).unwrap_or_default();
+        let plain = Form {
+            content: Cow::Borrowed(content),
+            coding: None,
+            tag: format!("\"{hash}\""),
+        };
+        // Writing into memory does not fail. If it did, the file would be sent as it is.
+        let gzip = compressed(content).map_or_else(
+            |_| plain.clone(),
+            |content| Form {
+                content: Cow::Owned(content),
+                coding: Some(Coding::Gzip),
+                tag: format!("\"{hash}-gzip\""),
+            },
+        );
+        Part { name, plain, gzip }
+    }
+
+    /// Returns the form for a client with these headers.
+    fn form(&'static self, headers: &HeaderMap) -> &'static Form {
+        match takes_gzip(headers) {
+            true => &self.gzip,
+            false => &self.plain,
+        }
+    }
+}
+
+fn compressed(content: &[u8]) -> io::Result<Vec<u8>> {
+    let mut encoder = GzEncoder::new(Vec::new(), Compression::best());
+    encoder.write_all(content)?;
+    encoder.finish()
+}
+
+fn takes_gzip(headers: &HeaderMap) -> bool {
+    let lines = headers.get_all(ACCEPT_ENCODING).iter();
+    let lines = lines.filter_map(|line| line.to_str().ok());
+    let fields: Fields = lines.map(|line| ("accept-encoding", line)).collect();
+    Accepted::of(&fields).best([Coding::Gzip]).is_some()
+}
 
 /// Answers `GET /dashboard` with a redirect to the page.
 pub(super) async fn redirect() -> Redirect {
@@ -91,17 +155,26 @@ pub(super) fn is_wanted(headers: &HeaderMap) -> bool {
 }
 
 fn file(name: &str, headers: &HeaderMap) -> Response {
-    let found = FILES.iter().zip(TAGS.iter());
-    let mut found = found.filter(|((known, _), _)| *known == name);
-    let Some(((name, content), tag)) = found.next() else {
+    let Some(part) = PARTS.iter().find(|part| part.name == name) else {
         return (StatusCode::NOT_FOUND, "the dashboard has no such file\n").into_response();
     };
+    let form = part.form(headers);
     // The browser asks each time, so that a new version of Sluice is seen at once.
-    let common = [(ETAG, tag.as_str()), (CACHE_CONTROL, "no-cache")];
-    match is_known(headers, tag) {
-        true => (StatusCode::NOT_MODIFIED, common).into_response(),
-        false => (common, [(CONTENT_TYPE, media_type(name))], *content).into_response(),
+    let common = [
+        (ETAG, form.tag.as_str()),
+        (CACHE_CONTROL, "no-cache"),
+        (VARY, "accept-encoding"),
+    ];
+    if is_known(headers, &form.tag) {
+        return (StatusCode::NOT_MODIFIED, common).into_response();
     }
+    let kind = [(CONTENT_TYPE, media_type(name))];
+    let mut response = (common, kind, &*form.content).into_response();
+    if let Some(coding) = form.coding {
+        let coding = HeaderValue::from_static(coding.name());
+        response.headers_mut().insert(CONTENT_ENCODING, coding);
+    }
+    response
 }
 
 /// Whether the client has the content with this tag (RFC 9110 13.1.2).
@@ -130,14 +203,16 @@ fn media_type(name: &str) -> &'static str {
 mod tests {
     use std::collections::BTreeSet;
     use std::fs;
+    use std::io::Read as _;
     use std::path::PathBuf;
 
     use super::*;
     use crate::http::cache_status::Fwd;
     use crate::reason::Reason;
 
-    /// Most bytes of all files together.
-    const BYTES_MAX: usize = 250_000;
+    /// Most bytes of all files together, in the program and as browsers receive them.
+    const BYTES_MAX: usize = 265_000;
+    const SENT_MAX: usize = 100_000;
     /// Most bytes of one file that is not a library.
     const FILE_BYTES_MAX: usize = 22_000;
 
@@ -167,6 +242,8 @@ mod tests {
     fn the_page_is_small() {
         let all: usize = FILES.iter().map(|(_, content)| content.len()).sum();
         assert!(all <= BYTES_MAX, "{all} bytes");
+        let sent: usize = PARTS.iter().map(|part| part.gzip.content.len()).sum();
+        assert!(sent <= SENT_MAX, "{sent} bytes with gzip");
         for (name, content) in FILES {
             let is_small = content.len() <= FILE_BYTES_MAX || name.starts_with("vendor/");
             assert!(is_small, "{name}: {} bytes", content.len());
@@ -229,16 +306,63 @@ mod tests {
         }
     }
 
+    fn headers(lines: &[(&str, &str)]) -> HeaderMap {
+        let mut headers = HeaderMap::new();
+        for (name, value) in lines {
+            let name: hyper::header::HeaderName = name.parse().expect("a name");
+            headers.append(name, value.parse().expect("a value"));
+        }
+        headers
+    }
+
+    #[test]
+    fn clients_that_accept_gzip_get_it() {
+        let part = PARTS.iter().find(|part| part.name == "main.js");
+        let part = part.expect("a part");
+        let mut plain = Vec::new();
+        flate2::read::GzDecoder::new(&*part.gzip.content)
+            .read_to_end(&mut plain)
+            .expect("gzip");
+        assert_eq!(plain, *part.plain.content);
+        let ask = |lines: &[(&str, &str)]| file("main.js", &headers(lines));
+        for (accepted, is_gzip) in [
+            ("gzip, deflate, br", true),
+            ("br, GZIP;q=0.5", true),
+            ("*", true),
+            ("gzip;q=0", false),
+            ("identity, gzip;q=0.5", false),
+            ("br", false),
+        ] {
+            let found = ask(&[("accept-encoding", accepted)]);
+            let coding = found.headers().get(CONTENT_ENCODING);
+            assert_eq!(
+                coding.is_some_and(|coding| coding == "gzip"),
+                is_gzip,
+                "{accepted}"
+            );
+            assert_eq!(found.headers()[VARY], "accept-encoding");
+            assert_eq!(
+                found.headers()[CONTENT_TYPE],
+                "text/javascript; charset=utf-8"
+            );
+        }
+        let tag =
+            |response: &Response| response.headers()[ETAG].to_str().expect("a tag").to_owned();
+        let (gzip, plain) = (ask(&[("accept-encoding", "gzip")]), ask(&[]));
+        assert!(plain.headers().get(CONTENT_ENCODING).is_none());
+        assert_ne!(tag(&gzip), tag(&plain));
+        let again =
+            |tag: &str, accepted| ask(&[("if-none-match", tag), ("accept-encoding", accepted)]);
+        let known = again(&tag(&gzip), "gzip");
+        assert_eq!(known.status(), StatusCode::NOT_MODIFIED);
+        assert_eq!(known.headers()[VARY], "accept-encoding");
+        assert_eq!(tag(&known), tag(&gzip));
+        assert_eq!(again(&tag(&plain), "gzip").status(), StatusCode::OK);
+        assert_eq!(again(&tag(&gzip), "identity").status(), StatusCode::OK);
+    }
+
     #[test]
     fn files_have_types_and_tags() {
-        let headers = |lines: &[(&str, &str)]| {
-            let mut headers = HeaderMap::new();
-            for (name, value) in lines {
-                let name: hyper::header::HeaderName = name.parse().expect("a name");
-                headers.append(name, value.parse().expect("a value"));
-            }
-            headers
-        };
         let found = file("style.css", &headers(&[]));
         assert_eq!(found.status(), StatusCode::OK);
         assert_eq!(found.headers()[CONTENT_TYPE], "text/css; charset=utf-8");

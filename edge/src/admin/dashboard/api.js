@@ -7,10 +7,13 @@ const BACKOFF_MAX_MS = 20000;
 const SILENCE_MAX_MS = 15000;
 /** A stream that lived this long ended in the ordinary way: connections have a longest life. */
 const LIVED_MS = 5000;
+const NOT_VALID = "This token is not valid.";
 
 let token = read();
 let askForToken = async () => false;
-let asking = null;
+/** The question for a token, or the first use of the one of this tab. Other requests wait for its end. */
+let asking = token ? tryToken(token).then(keepIfValid, () => {}).finally(() => { asking = null; }) : null;
+let wasRefused = false;
 
 function read() {
   try {
@@ -31,6 +34,22 @@ export function setToken(value) {
 }
 
 export const hasToken = () => token !== "";
+
+/**
+ * Sends one request with a token, since each wrong token takes a try of the client. Returns the text of the refusal, or "" if
+ * the token is valid.
+ */
+export async function tryToken(value) {
+  const response = await fetch(address("settings"), { headers: { Authorization: `Bearer ${value}` }, cache: "no-store" });
+  if (response.status === 401) return NOT_VALID;
+  return response.ok ? "" : (await response.text()).trim().slice(0, 2000) || `status ${response.status}`;
+}
+
+/** Forgets the token of this tab if it is not valid any more. */
+function keepIfValid(refusal) {
+  wasRefused = refusal === NOT_VALID;
+  if (wasRefused) setToken("");
+}
 
 /** Sets the function that asks for a token and returns whether there is one. Its argument: whether a token was refused. */
 export function onUnauthorized(ask) {
@@ -60,12 +79,15 @@ function address(path, params) {
 
 async function authorized(send) {
   for (;;) {
+    await asking;
     const used = token;
     const response = await send();
     if (response.status !== 401) return response;
     if (token !== used) continue;
-    asking ||= askForToken(used !== "").finally(() => { asking = null; });
+    wasRefused ||= used !== "";
+    asking ||= askForToken(wasRefused).finally(() => { asking = null; });
     if (!(await asking)) throw new ApiError(401, "a token is needed");
+    wasRefused = false;
   }
 }
 
@@ -81,8 +103,8 @@ export async function get(path, params, signal) {
 
 /** Returns the JSON and the headers of a page. */
 export async function getWithHeaders(path, params, signal) {
-  const init = { headers: headers({ Accept: "application/json" }), signal, cache: "no-store" };
-  const response = await authorized(() => fetch(address(path, params), { ...init, headers: headers(init.headers) }));
+  const url = address(path, params);
+  const response = await authorized(() => fetch(url, { headers: headers({ Accept: "application/json" }), signal, cache: "no-store" }));
   if (!response.ok) throw await refused(response);
   return { data: await response.json(), headers: response.headers };
 }
@@ -99,11 +121,30 @@ export async function post(path, params, body) {
   return response.text();
 }
 
-function wait(ms, signal) {
+/** Waits for some time, or until `signal` aborts. */
+export function wait(ms, signal) {
   return new Promise((resolve) => {
-    const timer = setTimeout(resolve, ms);
-    signal.addEventListener("abort", () => { clearTimeout(timer); resolve(); }, { once: true });
+    const end = () => {
+      clearTimeout(timer);
+      signal.removeEventListener("abort", end);
+      resolve();
+    };
+    const timer = setTimeout(end, ms);
+    signal.addEventListener("abort", end);
   });
+}
+
+/** Returns pauses between tries, which become longer. */
+export function backoff() {
+  let pause = BACKOFF_MIN_MS;
+  return {
+    next() {
+      const now = pause * (0.75 + Math.random() / 2);
+      pause = Math.min(pause * 2, BACKOFF_MAX_MS);
+      return now;
+    },
+    reset() { pause = BACKOFF_MIN_MS; },
+  };
 }
 
 /** Splits the text of a stream into events. */
@@ -167,13 +208,14 @@ async function readStream(url, lastId, signal, emit) {
 
 /**
  * Reads a stream until `signal` aborts, and opens it again when it ends. `emit` gets the events, `report` gets `live`,
- * `ended`, `lost` or `missing`.
+ * `ended`, `lost`, `missing` or, while there are too many streams, `busy`.
  */
 export async function stream(path, params, signal, emit, report) {
-  let pause = BACKOFF_MIN_MS;
+  const pauses = backoff();
   let lastId = "";
   while (!signal.aborted) {
     const began = performance.now();
+    let end = "lost";
     try {
       await readStream(address(path, params), lastId, signal, (event) => {
         if (event.id) lastId = event.id;
@@ -181,17 +223,15 @@ export async function stream(path, params, signal, emit, report) {
         emit(event);
       });
     } catch (error) {
-      if (signal.aborted) return;
-      if (error.missing) {
-        report("missing");
-        return;
-      }
+      if (error.missing) end = "missing";
+      else if (error.status === 503) end = "busy";
     }
     if (signal.aborted) return;
-    const isOrdinary = performance.now() - began > LIVED_MS;
-    if (isOrdinary) pause = BACKOFF_MIN_MS;
-    report(isOrdinary ? "ended" : "lost");
-    await wait(pause * (0.75 + Math.random() / 2), signal);
-    pause = Math.min(pause * 2, BACKOFF_MAX_MS);
+    if (end === "lost" && performance.now() - began > LIVED_MS) {
+      pauses.reset();
+      end = "ended";
+    }
+    report(end);
+    await wait(pauses.next(), signal);
   }
 }

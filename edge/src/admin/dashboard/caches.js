@@ -4,9 +4,9 @@ import { get } from "./api.js";
 import { h, put } from "./dom.js";
 import * as format from "./format.js";
 import { ROUTE_OUTCOMES, lift, outcome, over, plus } from "./metrics.js";
-import { badge, card, choice, choose, facts, failed, meter, note, trouble } from "./parts.js";
+import { badge, card, choice, choose, facts, failed, meter, note, refresh, trouble } from "./parts.js";
 import { get as param, set } from "./state.js";
-import { plainTable } from "./table.js";
+import { showTable } from "./table.js";
 import { whatIf } from "./whatif.js";
 
 const CACHE_SERIES = [...ROUTE_OUTCOMES, "bytes", "limit", "objects", "evicted", "evicted_age_seconds", "volume_hits", "volume_bytes"];
@@ -21,6 +21,12 @@ export function start(root, context) {
   put(root, h("h1", null, "Caches and volumes"), caches, charts, curves, volumes);
   let names = "";
   let latest = null;
+  const showHistories = () => {
+    context.drop();
+    showCharts(charts, context, Object.keys(latest.caches || {}));
+    showVolumes(volumes, context, latest.volumes || []);
+    showVolumeNumbers(latest.volumes || []);
+  };
   context.every(3, async () => {
     try {
       const status = await get("status", {}, context.signal);
@@ -30,9 +36,7 @@ export function start(root, context) {
       const now = JSON.stringify([Object.keys(status.caches || {}), (status.volumes || []).map((one) => one.name)]);
       if (now !== names) {
         names = now;
-        context.drop();
-        showCharts(charts, context, Object.keys(status.caches || {}));
-        showVolumes(volumes, context, status.volumes || []);
+        showHistories();
       }
       showVolumeNumbers(status.volumes || []);
     } catch (error) {
@@ -41,15 +45,17 @@ export function start(root, context) {
   });
   context.onParams((changed) => {
     if (!changed.has("cache") && !changed.has("volume")) return false;
-    names = "";
-    return false;
+    const group = document.activeElement?.closest(".choice")?.getAttribute("aria-label");
+    if (latest) showHistories();
+    if (group) root.querySelector(`.choice[aria-label="${group}"] [aria-pressed="true"]`)?.focus({ preventScroll: true });
+    return true;
   });
   const showWhatIf = async () => {
     try {
       const data = await get("what-if", {}, context.signal);
       whatIf(curves, data.caches || {}, context.shared.settings, latest);
     } catch (error) {
-      if (!context.signal.aborted) put(curves, h("h2", null, "What if the cache were larger?"), card("Miss-ratio curves", trouble(error, "simulation of other sizes")));
+      if (!context.signal.aborted) refresh(curves, error.message, () => [h("h2", null, "What if the cache were larger?"), card("Miss-ratio curves", trouble(error, "simulation of other sizes"))]);
     }
   };
   context.every(10, showWhatIf);
@@ -104,11 +110,11 @@ let shownVolumes = null;
 
 function showVolumeNumbers(volumes) {
   if (!shownVolumes?.isConnected) return;
-  put(shownVolumes, plainTable("Volumes", ["Volume", "State", "Size", "Records", "Write queue", "Written", "Rewritten", "Shed", "Damaged", "Errors", "Laps"], volumes.map((one) => [
+  showTable(shownVolumes, "Volumes", ["Volume", "State", "Size", "Records", "Write queue", "Written", "Rewritten", "Shed", "Damaged", "Errors", "Laps"], volumes.map((one) => [
     h("span", { title: one.path }, one.name), [badge(one.state), one.loaded < 1 ? ` ${format.share(one.loaded)}` : "", one.why ? h("span", { class: "note" }, ` ${one.why}`) : null],
     format.bytes(one.size), format.count(one.records), format.bytes(one.queue_bytes), format.bytes(one.written_bytes), format.bytes(one.rewritten_bytes),
     h("span", { class: one.shed > 0 ? "warn-text" : "" }, format.count(one.shed)), h("span", { class: one.damaged > 0 ? "bad-text" : "" }, format.count(one.damaged)), h("span", { class: one.errors > 0 ? "bad-text" : "" }, format.count(one.errors)), format.count(one.laps),
-  ]), [2, 3, 4, 5, 6, 7, 8, 9, 10]));
+  ]), [2, 3, 4, 5, 6, 7, 8, 9, 10]);
 }
 
 /** Milliseconds per second as a share, or as a mean number. */

@@ -220,7 +220,7 @@ export class Chart {
     this.#uplot = null;
     this.legend.offer([], new Set());
     const why = feed.state === "loading" ? "Loading …"
-      : feed.state === "missing" ? "Not available: this Sluice keeps no history of it."
+      : feed.state === "missing" ? "There is no history of this yet."
         : feed.state === "failed" ? `Not available: ${feed.error}` : "No values in this period.";
     put(this.plot, h("p", { class: "empty" }, why));
   }

@@ -5,10 +5,11 @@ import { h, put } from "./dom.js";
 import * as format from "./format.js";
 import { lift, plus } from "./metrics.js";
 import { ask, badge, card, facts, failed, note, order, refresh, toast } from "./parts.js";
-import { plainTable } from "./table.js";
+import { plainTable, showTable } from "./table.js";
 
 const SERIES = ["connections_now", "http1_connections_now", "http2_connections_now", "connections_accepted", "connections_refused", "connections_over_ip", "connections_shed", "client_timeouts",
   "tls_handshakes", "tls_resumed", "tls_handshakes_failed", "tls_handshakes_now", "tls_memory_now", "requests_now", "http2_streams_now", "request_memory_now", "client_bytes_in", "client_bytes_out"];
+const LAG = "loop_lag_p99";
 const FAILURES = {
   tls_handshakes_late: "took longer than handshake_timeout", tls_handshakes_cut: "cut: too many at once", tls_failed_version: "only versions older than min_version", tls_failed_parameters: "no common cipher suite or group",
   tls_failed_unknown_name: "unknown host", tls_failed_no_certificate: "host without a certificate yet", tls_failed_protocol: "only unknown protocols", tls_failed_client_certificate: "client certificate missing or invalid",
@@ -18,7 +19,7 @@ const FAILURES = {
 export function start(root, context) {
   const feed = context.feed({ scope: "edge", series: SERIES, streamed: true });
   const chart = (options) => context.chart({ feed, ...options });
-  const [workers, process, failures, certificates] = [h("div"), h("div", { class: "card" }), h("div"), h("div", { class: "block" })];
+  const [workers, process, failures, certificates] = [h("div", { class: "card" }), h("div", { class: "card" }), h("div"), h("div", { class: "block" })];
   put(root, h("h1", null, "Connections and TLS"), process, h("h2", { class: "hidden" }, "Charts"),
     h("div", { class: "grid three" },
       chart({ id: "k-open", title: "Open connections", unit: "count", stacked: true, series: [
@@ -40,10 +41,10 @@ export function start(root, context) {
   const loop = workerLoop(workers);
   context.every(3, async () => {
     try {
-      const status = await get("status", {}, context.signal);
+      const [status, lags] = await Promise.all([get("status", {}, context.signal), loopLags(context.signal)]);
       put(process, processFacts(status));
       showFailures(failures, status.counters || {});
-      loop(status);
+      loop(status, lags);
       showCertificates(certificates, status.certificates || {}, context);
     } catch (error) {
       if (!context.signal.aborted) put(process, failed(error));
@@ -71,19 +72,28 @@ function showFailures(box, counters) {
     : plainTable("Failed TLS handshakes by reason", ["Reason", "Number", "Share"], rows.map(([text, n]) => [text, format.exact(n), format.share(n / all)]), [1, 2]))));
 }
 
+/** Returns the 99th percentile of each worker's loop lag, in the second of the last minute in which it was highest. */
+async function loopLags(signal) {
+  try {
+    const { members } = await get("history", { scope: "worker", members: "*", series: LAG, from: -60, top: 5000 }, signal);
+    return new Map(members.map((one) => [one.member, one[LAG]]));
+  } catch {
+    return new Map();
+  }
+}
+
 /** Returns the function that shows the workers, with rates since its last call. */
 function workerLoop(box) {
   let before = null;
-  return (status) => {
+  return (status, lags) => {
     const list = status.workers || [];
     const at = performance.now();
     const seconds = before ? (at - before.at) / 1000 : 0;
     const rate = (i, name) => (seconds > 0 && before.list[i] ? Math.max(0, ((list[i][name] ?? 0) - (before.list[i][name] ?? 0)) / seconds) : null);
     const hasCpu = list.some((one) => one.cpu_ms !== undefined);
-    const lag = (one) => one.loop_lag ?? null;
-    put(box, h("div", { class: "card" }, plainTable("List of workers", ["Worker", "Connections", "Requests", "In progress", ...(hasCpu ? ["CPU"] : []), ...(list.some(lag) ? ["Loop lag, p99"] : []), "Sent"], list.map((one, i) => [
+    showTable(box, "List of workers", ["Worker", "Connections", "Requests", "In progress", ...(hasCpu ? ["CPU"] : []), ...(lags.size > 0 ? ["Loop lag, highest p99 of a minute"] : []), "Sent"], list.map((one, i) => [
       String(i), format.exact(one.connections_now), format.rate(rate(i, "requests")), format.exact(one.requests_now),
-      ...(hasCpu ? [format.share(rate(i, "cpu_ms") === null ? null : rate(i, "cpu_ms") / 1000)] : []), ...(list.some(lag) ? [format.seconds((lag(one)?.p99_us ?? NaN) / 1e6)] : []), format.bytesRate(rate(i, "client_bytes_out"))]), [1, 2, 3, 4, 5, 6, 7])));
+      ...(hasCpu ? [format.share(rate(i, "cpu_ms") === null ? null : rate(i, "cpu_ms") / 1000)] : []), ...(lags.size > 0 ? [format.seconds(lags.get(String(i)))] : []), format.bytesRate(rate(i, "client_bytes_out"))]), [1, 2, 3, 4, 5, 6, 7]);
     before = { at, list };
   };
 }

@@ -8,11 +8,19 @@ export class Context {
   #feeds = new Set();
   #charts = new Set();
   #timers = new Set();
+  #runs = new Set();
   #periods = new Set();
   #params = new Set();
 
   constructor(shared) {
     this.shared = shared;
+    document.addEventListener("visibilitychange", () => this.#seen(!document.hidden), { signal: this.signal });
+  }
+
+  /** Ends streams while nobody sees the page: a browser has six connections for all its tabs. */
+  #seen(isVisible) {
+    for (const feed of this.#feeds) isVisible ? feed.start(this.signal) : feed.stop();
+    if (isVisible) this.runAll();
   }
 
   get signal() {
@@ -20,12 +28,13 @@ export class Context {
   }
 
   get isOperator() {
-    return this.shared.settings?.role !== "reader";
+    return this.shared.settings?.role === "operator";
   }
 
-  /** Starts a feed of series. */
+  /** Starts a feed of series. Only the first one of a view has a stream. */
   feed(options) {
-    const feed = new Feed(options);
+    const hasStream = [...this.#feeds].some((feed) => feed.streamed);
+    const feed = new Feed({ ...options, streamed: Boolean(options.streamed) && !hasStream });
     this.#feeds.add(feed);
     feed.start(this.signal);
     return feed;
@@ -59,7 +68,13 @@ export class Context {
     };
     again();
     this.#timers.add(setInterval(again, seconds * 1000));
+    this.#runs.add(again);
     return again;
+  }
+
+  /** Calls all repeated functions now. */
+  runAll() {
+    for (const run of this.#runs) run();
   }
 
   /** Calls a function when the period or the comparison changes. */

@@ -1,6 +1,6 @@
 // The history of some series of one member, kept up to date by the stream of points.
 
-import { get, stream } from "./api.js";
+import { backoff, get, stream, wait } from "./api.js";
 import { existing, loadCatalog } from "./metrics.js";
 import { comparison, period } from "./state.js";
 
@@ -60,14 +60,20 @@ export class Feed {
     this.stop();
     const abort = new AbortController();
     this.#abort = abort;
-    outer?.addEventListener("abort", () => abort.abort(), { once: true });
-    await this.#load(abort.signal);
-    if (!abort.signal.aborted && period().live) this.#follow(abort.signal);
+    outer?.addEventListener("abort", () => abort.abort(), { once: true, signal: abort.signal });
+    // A member has no history during the first seconds of the server.
+    const pauses = backoff();
+    for (;;) {
+      await this.#load(abort.signal);
+      if (abort.signal.aborted || this.state === "ready") break;
+      await wait(pauses.next(), abort.signal);
+    }
+    if (!abort.signal.aborted && period().live && !document.hidden) this.#follow(abort.signal);
   }
 
   stop() {
     this.#abort?.abort();
-    clearTimeout(this.#timer);
+    this.#endPoll();
   }
 
   async #load(signal) {
@@ -135,24 +141,33 @@ export class Feed {
     }
     const names = this.#columns.size > 0 ? [...this.#columns.keys()] : existing(this.scope, this.series);
     let lost = false;
+    const poll = (on) => {
+      if (on && !this.#timer) this.#poll(signal);
+      if (!on) this.#endPoll();
+    };
     stream("stream", { scope: this.scope, member: this.member, series: names.join(",") }, signal, (event) => {
       if (event.type === "point") this.#point(JSON.parse(event.data), signal);
     }, (state) => {
       dispatchEvent(new CustomEvent("sluice-stream", { detail: state }));
-      if (state === "missing") this.#poll(signal);
+      poll(state === "missing" || state === "busy");
       // After a gap, the history has what the stream missed.
-      if (state === "live" && lost && this.state === "ready") this.#load(signal);
-      lost = state === "lost" || state === "ended";
+      if (state === "live" && lost) this.#load(signal);
+      lost = state !== "live";
     });
   }
 
+  #endPoll() {
+    clearTimeout(this.#timer);
+    this.#timer = 0;
+  }
+
   #poll(signal) {
-    if (this.state === "missing") return;
     const pause = Math.max(POLL_MIN_S, Math.min(this.step, 60)) * 1000;
-    this.#timer = setTimeout(async () => {
-      if (!document.hidden) await this.#load(signal);
-      if (!signal.aborted) this.#poll(signal);
+    const timer = setTimeout(async () => {
+      await this.#load(signal);
+      if (this.#timer === timer) this.#poll(signal);
     }, pause);
+    this.#timer = timer;
   }
 
   /** Whether the history has more than the stream has brought: points of a gap, or of the compared period. */

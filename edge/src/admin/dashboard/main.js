@@ -1,10 +1,10 @@
 // The page: its bar, its views, and the state that they share.
 
-import { get, hasToken, onUnauthorized, setToken } from "./api.js";
+import { backoff, get, hasToken, onUnauthorized, setToken, wait } from "./api.js";
 import { loadLibrary, recolor, refreshCharts } from "./chart.js";
 import { Context } from "./context.js";
 import { forgetColors, h, put, say, svg, text } from "./dom.js";
-import { loadCatalog } from "./metrics.js";
+import { forgetCatalog, loadCatalog } from "./metrics.js";
 import * as overview from "./overview.js";
 import { choice, choose, failed, select, toast } from "./parts.js";
 import * as state from "./state.js";
@@ -46,6 +46,7 @@ const theme = select("Theme", THEMES, chosenTheme(), setTheme);
 const copy = h("button", { type: "button", class: "quiet", title: "Copy a link to exactly this view and period", onclick: () => copyLink() }, "Copy link");
 const logout = h("button", { type: "button", class: "quiet", hidden: true, onclick: () => { setToken(""); location.reload(); } }, "Log out");
 let streamState = "";
+let hadGap = false;
 
 function toggleLive() {
   const { from, to, live: isLive } = state.period();
@@ -135,17 +136,38 @@ function changed(names) {
   if (own.size > 0 && !context?.paramsChanged(own)) show();
 }
 
+let loading = null;
+
+/** Loads the settings, and tries again until that succeeds: without a role, views have no buttons for orders. */
 async function loadSettings() {
-  try {
-    shared.settings = await get("settings");
-  } catch {
-    return;
+  loading?.abort();
+  loading = new AbortController();
+  const { signal } = loading;
+  const pauses = backoff();
+  for (;;) {
+    const found = await get("settings", {}, signal).catch(() => null);
+    if (signal.aborted) return;
+    if (found) return showSettings(found);
+    await wait(pauses.next(), signal);
   }
+}
+
+function showSettings(settings) {
+  const isOther = shared.settings?.role !== settings.role;
+  shared.settings = settings;
   const { hostname, version, role } = shared.settings;
   text(document.getElementById("host"), hostname || "");
   document.getElementById("host").title = `Sluice ${version || ""}`;
   document.documentElement.dataset.role = role || "operator";
   context?.onSettings?.();
+  if (isOther) context?.runAll();
+}
+
+/** Loads what another process of the server may have changed. */
+function reload() {
+  forgetCatalog();
+  loadSettings();
+  loadCatalog();
 }
 
 /** Marks the first drawn chart, which tests measure. */
@@ -163,11 +185,17 @@ function begin() {
   addEventListener("sluice-drawn", markFirstView, { once: true });
   state.onChange(changed);
   addEventListener("sluice-stream", (event) => {
-    const now = event.detail === "ended" ? "live" : event.detail;
+    if (event.detail !== "live") hadGap = true;
+    else if (hadGap) {
+      hadGap = false;
+      reload();
+    }
+    const now = ["ended", "busy"].includes(event.detail) ? "live" : event.detail;
     if (now === streamState) return;
     streamState = now;
     showTools();
   });
+  document.addEventListener("visibilitychange", () => { if (!document.hidden) reload(); });
   addEventListener("sluice-theme", () => { forgetColors(); recolor(); });
   showNavigation();
   showTools();

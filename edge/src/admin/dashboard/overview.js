@@ -1,13 +1,17 @@
 // The overview: traffic, hit ratio, latency, what the cache saves, and why the hit ratio fell.
 
+import { get } from "./api.js";
 import { marks } from "./chart.js";
 import { h, put } from "./dom.js";
 import * as format from "./format.js";
 import { EDGE_OUTCOMES, STATUSES, max, mean, outcome, over, percentiles } from "./metrics.js";
 import { Tile } from "./parts.js";
 import { Recent } from "./recent.js";
+import { period } from "./state.js";
 
 const SERIES = [...EDGE_OUTCOMES, ...STATUSES, ...percentiles("request_duration"), "upstream_requests", "connections_now", "requests_now"];
+/** The bytes that a cache served from stored ones, so that no origin had to send them. */
+const SAVED = "cache_hit_bytes";
 const GB = 1e9;
 const MARKED = { reload: "validated", purge: "miss", order: "collapsed", server: "error" };
 
@@ -35,57 +39,92 @@ function tiles() {
   return {
     requests: new Tile({ label: "Requests", tone: "hit" }),
     ratio: new Tile({ label: "Hit ratio", help: "Share of the requests to a cache that were served from stored bytes", tone: "hit" }),
-    latency: new Tile({ label: "Latency, p95", help: "95 of 100 requests were faster", tone: "p95" }),
+    latency: new Tile({ label: "Latency, p95", help: "Mean of the chart's points: in each, 95 of 100 requests were faster. Quiet times count as much as busy ones.", tone: "p95" }),
     errors: new Tile({ label: "Server errors", help: "Share of the responses with a status of 5xx", tone: "error" }),
     offload: new Tile({ label: "Origin offload", help: "Share of the bytes to clients that no origin had to send", tone: "validated" }),
-    saved: new Tile({ label: "Saved", tone: "validated" }),
+    saved: new Tile({ label: "Saved", help: "Bytes served from stored ones, which no origin had to send, and their price", tone: "validated" }),
   };
 }
 
-/** Sums a rate over the period. */
-function total(column, step) {
-  return (column || []).reduce((sum, value) => sum + (value ?? 0) * step, 0);
+/** Returns the sum of a rate over the period, and the seconds of which it is known, at the earliest since `since`. */
+export function total(column, t, step, from, to, since) {
+  let [sum, seconds] = [0, 0];
+  (column || []).forEach((rate, i) => {
+    if (rate === null || rate === undefined) return;
+    const length = Math.max(0, Math.min(t[i] + step, to) - Math.max(t[i], from, since));
+    sum += rate * length;
+    seconds += length;
+  });
+  return { sum, seconds };
 }
 
-function fillTiles(all, feed, settings) {
+/** Finds the beginning of the history within its first point, of which it may cover only the end. */
+class Beginning {
+  since = 0;
+  #key = "";
+
+  /** Returns whether it has been found. */
+  async update(feed, signal) {
+    const first = (feed.now(SAVED) || []).findIndex((value) => value !== null && value !== undefined);
+    const key = first > 0 && feed.step > 1 ? `${feed.t[first]} ${feed.step}` : "";
+    if (key === this.#key) return false;
+    [this.#key, this.since] = [key, 0];
+    if (!key) return false;
+    try {
+      const from = feed.t[first];
+      const data = await get("history", { scope: "edge", series: SAVED, from, to: from + feed.step, points: 2000 }, signal);
+      const at = data.series[SAVED].findIndex((value) => value !== null);
+      if (key !== this.#key || at <= 0) return false;
+      this.since = data.from + at * data.step_s;
+      return true;
+    } catch {
+      // The first point counts as a whole then.
+      return false;
+    }
+  }
+}
+
+function fillTiles(all, feed, settings, since) {
   const { now, then } = feed;
   const compare = (of) => (feed.compared ? perBefore(then, of) : null);
-  const delta = (value, before) => ({ delta: before === null ? "" : format.change(value, before), sign: Math.sign(value - before) });
+  const isBoth = (value, before) => value !== null && before !== null;
+  const delta = (value, before) => (isBoth(value, before) ? { delta: format.change(value, before), sign: Math.sign(value - before) } : {});
+  const points = (value, before) => (isBoth(value, before) ? { delta: `${format.points(value - before)} pt`, sign: Math.sign(value - before) } : {});
   const requests = now("requests");
   all.requests.set(format.rate(mean(requests)), { ...delta(mean(requests), compare((c) => c("requests"))), sub: `peak ${format.rate(max(requests))}`, column: requests });
 
   const ratio = (c) => { const [good, cached] = [mean(outcome.good(c)), mean(outcome.cached(c))]; return cached > 0 ? good / cached : null; };
   const bytes = (c) => { const [a, b] = [mean(c("cache_hit_bytes", "hit_bytes")), mean(c("cache_response_bytes", "body_bytes"))]; return b > 0 ? a / b : null; };
   const [r1, r0] = [ratio(now), feed.compared ? ratio(then) : null];
-  all.ratio.set(format.share(r1), { delta: r0 === null ? "" : `${format.points(r1 - r0)} pt`, sign: Math.sign(r1 - r0), better: 1, sub: `by bytes ${format.share(bytes(now))}`, column: outcome.ratio(now) });
+  all.ratio.set(format.share(r1), { ...points(r1, r0), better: 1, sub: `by bytes ${format.share(bytes(now))}`, column: outcome.ratio(now) });
 
   const p95 = now("request_duration_p95");
   all.latency.set(format.seconds(mean(p95)), { ...delta(mean(p95), compare((c) => c("request_duration_p95"))), better: -1, sub: `median ${format.seconds(mean(now("request_duration_p50")))}, p99 ${format.seconds(mean(now("request_duration_p99")))}`, column: p95 });
 
   const errors = (c) => { const [e, q] = [mean(c("responses_5xx")), mean(c("requests"))]; return q > 0 ? e / q : null; };
   const [e1, e0] = [errors(now), feed.compared ? errors(then) : null];
-  all.errors.set(format.share(e1), { delta: e0 === null ? "" : format.change(e1, e0), sign: Math.sign(e1 - e0), better: -1, sub: `${format.rate(mean(now("responses_5xx")))}, 4xx ${format.rate(mean(now("responses_4xx")))}`, column: over(now("responses_5xx"), requests) });
+  all.errors.set(format.share(e1), { ...delta(e1, e0), better: -1, sub: `${format.rate(mean(now("responses_5xx")))}, 4xx ${format.rate(mean(now("responses_4xx")))}`, column: over(now("responses_5xx"), requests) });
 
   const offload = (c) => { const [out, from] = [mean(outcome.served(c)), mean(outcome.origin(c))]; return out > 0 && from !== null ? Math.max(0, 1 - from / out) : null; };
   const [o1, o0] = [offload(now), feed.compared ? offload(then) : null];
-  all.offload.set(format.share(o1), { delta: o0 === null ? "" : `${format.points(o1 - o0)} pt`, sign: Math.sign(o1 - o0), better: 1, sub: `${format.bytesRate(mean(outcome.served(now)))} out, ${format.bytesRate(mean(outcome.origin(now)))} from origins`, column: outcome.offload(now) });
-  fillSaved(all.saved, feed, settings);
+  all.offload.set(format.share(o1), { ...points(o1, o0), better: 1, sub: `${format.bytesRate(mean(outcome.served(now)))} out, ${format.bytesRate(mean(outcome.origin(now)))} from origins`, column: outcome.offload(now) });
+  fillSaved(all.saved, feed, settings, since);
 }
 
-function fillSaved(tile, feed, settings) {
+function fillSaved(tile, feed, settings, since) {
   const price = settings?.price_per_gb ?? 0;
   const currency = settings?.price_currency ?? "$";
-  const [out, from] = [outcome.served(feed.now), outcome.origin(feed.now)];
-  const bytes = Math.max(0, total(out, feed.step) - total(from, feed.step));
-  const column = out && from ? out.map((value, i) => (value === null ? null : value - (from[i] ?? 0))) : null;
+  const column = feed.now(SAVED);
+  const { from, to, live } = period();
+  const end = live ? Math.max(to, feed.t[feed.t.length - 1] ?? 0) : to;
+  const { sum: bytes, seconds } = total(column, feed.t, feed.step, from, end, since);
   if (!(price > 0)) {
-    tile.set(format.bytes(bytes), { sub: "not fetched from origins; set price_per_gb for money", column });
+    tile.set(format.bytes(bytes), { sub: "from stored bytes; set price_per_gb for money", column });
     return;
   }
   const saved = (bytes / GB) * price;
-  const length = (feed.t.length || 1) * feed.step;
-  const month = (saved / length) * 30 * 86400;
-  tile.set(format.money(saved, currency), { sub: `${format.bytes(bytes)} not fetched; ${format.money(month, currency)} a month at this rate`, column });
+  const month = seconds > 0 ? (saved / seconds) * 30 * 86400 : null;
+  tile.set(format.money(saved, currency), { sub: `${format.bytes(bytes)} from stored bytes; ${format.money(month, currency)} a month at this rate`, column });
 }
 
 /** Remembers events, for the lines in charts. */
@@ -122,9 +161,14 @@ export function start(root, context) {
       { key: "4xx", label: "4xx", color: "miss", of: (c) => c("responses_4xx") },
       { key: "5xx", label: "5xx", color: "error", of: (c) => c("responses_5xx") }] }));
   put(root, h("h1", null, "Overview"), strip, why, h("h2", { class: "hidden" }, "Charts"), charts);
-  feed.onChange(() => fillTiles(all, feed, context.shared.settings));
+  const beginning = new Beginning();
+  const fill = () => fillTiles(all, feed, context.shared.settings, beginning.since);
+  feed.onChange(() => {
+    fill();
+    beginning.update(feed, context.signal).then((isFound) => isFound && fill());
+  });
   showWhy(why, context, recent);
-  context.onSettings = () => fillTiles(all, feed, context.shared.settings);
+  context.onSettings = fill;
   context.every(5, async () => {
     if (await recent.load()) eventMarks(recent.list);
   });

@@ -153,18 +153,26 @@ export function toast(message, tone = "good") {
   toastTimer = setTimeout(() => node.remove(), 6000);
 }
 
-/** A button that gives an order: disabled while the order is carried out. */
+/** A button that gives an order. While the order is carried out, a click has no effect, and the button keeps the focus. */
 export function order(label, tone, run) {
   const button = h("button", { type: "button", class: tone, onclick: async () => {
-    button.disabled = true;
+    if (button.getAttribute("aria-disabled")) return;
+    button.setAttribute("aria-disabled", "true");
     try {
       await run();
     } catch (error) {
       toast(error.message, "bad");
     }
-    button.disabled = false;
+    button.removeAttribute("aria-disabled");
+    if (document.activeElement === document.body) successor(button)?.focus({ preventScroll: true });
   } }, label);
   return button;
+}
+
+/** Returns a button, or the one that took its place when its view was built again. */
+function successor(button) {
+  const name = (one) => one.getAttribute("aria-label") || one.textContent;
+  return button.isConnected ? button : [...document.querySelectorAll("main button")].find((one) => name(one) === name(button));
 }
 
 /** Replaces children only if their text differs, so that a selection or the focus is not lost without need. */

@@ -9,6 +9,7 @@ export class Recent {
   error = null;
   #last;
   #signal;
+  #starts = 0;
 
   constructor(signal) {
     this.#signal = signal;
@@ -18,7 +19,11 @@ export class Recent {
   async load() {
     let data;
     try {
-      data = await get("events", { after: this.#last, n: 500 }, this.#signal);
+      data = await this.#after(this.#last);
+      if (data.last < this.#last) {
+        this.#keepOld();
+        data = await this.#after(0);
+      }
       this.error = null;
     } catch (error) {
       this.error = error;
@@ -29,5 +34,15 @@ export class Recent {
     const ids = new Set(changed.map((one) => one.id));
     this.list = [...this.list.filter((one) => !ids.has(one.id)), ...changed].sort((a, b) => a.time - b.time).slice(-KEPT);
     return changed.length > 0;
+  }
+
+  #after(last) {
+    return get("events", { after: last, n: 500 }, this.#signal);
+  }
+
+  /** Gives other ids to the events of a process that has ended, since those of the next one begin at 1 again. */
+  #keepOld() {
+    this.#starts += 1;
+    this.list = this.list.map((one) => ({ ...one, id: `${this.#starts} ${one.id}` }));
   }
 }

@@ -29,8 +29,8 @@ function columns(scope) {
     { key: "member", label: scope === "site" ? "Site" : "Route", sort: (row) => row.member, cell: (row) => h("a", { class: "name-cell", href: link("routes", { [scope]: row.member }), title: row.member }, row.member) },
     { key: "requests", label: "Requests", number: true, sort: (row) => row.requests, cell: (row) => format.rate(row.requests) },
     { key: "ratio", label: "Hit ratio", number: true, sort: (row) => rowShares(row).ratio, cell: (row) => { const { ratio } = rowShares(row); return [ratio === null ? null : cellBar(ratio, ratioTone(ratio)), h("span", { class: "cell-value" }, format.share(ratio))]; } },
-    { key: "p95", label: "p95", number: true, help: "Request time, 95th percentile", sort: (row) => row.request_duration_p95, cell: (row) => format.seconds(row.request_duration_p95) },
-    { key: "p99", label: "p99", number: true, class: "large", sort: (row) => row.request_duration_p99, cell: (row) => format.seconds(row.request_duration_p99) },
+    { key: "p95", label: "p95", number: true, help: "Request time: the highest 95th percentile of a point of the history", sort: (row) => row.request_duration_p95, cell: (row) => format.seconds(row.request_duration_p95) },
+    { key: "p99", label: "p99", number: true, class: "large", help: "Request time: the highest 99th percentile of a point of the history", sort: (row) => row.request_duration_p99, cell: (row) => format.seconds(row.request_duration_p99) },
     { key: "4xx", label: "4xx", number: true, class: "large", sort: (row) => row.responses_4xx, cell: (row) => format.rate(row.responses_4xx) },
     { key: "5xx", label: "5xx", number: true, sort: errorShare, cell: (row) => h("span", { class: errorShare(row) > 0.01 ? "bad-text" : "" }, format.share(errorShare(row))) },
     { key: "bytes", label: "To clients", number: true, class: "large", sort: (row) => row.body_bytes, cell: (row) => format.bytesRate(row.body_bytes) },
@@ -61,7 +61,7 @@ function list(root, context) {
   const fill = () => {
     const wanted = filter.value.toLowerCase();
     table.set(rows, wanted ? (row) => row.member.toLowerCase().includes(wanted) : null);
-    put(shown, wanted ? `${table.length} of ${rows.length}` : `${rows.length} in all`, ", means over the period");
+    put(shown, wanted ? `${table.length} of ${rows.length}` : `${rows.length} in all`, ", means over the period; p95 and p99: the highest of a point");
   };
   const load = async () => {
     const { from, to, seconds, live } = period();
@@ -108,7 +108,7 @@ function detail(root, context, scope, member) {
       chart({ id: "r-status", title: "Errors", unit: "rate", series: [
         { key: "4xx", label: "4xx", color: "miss", of: (c) => c("responses_4xx") }, { key: "5xx", label: "5xx", color: "error", of: (c) => c("responses_5xx") }] })),
     h("section", { class: "block", "aria-labelledby": "six" }, h("h2", { id: "six" }, "Where the time goes"),
-      note("Median, 95th and 99th percentile and maximum of each. Connect, header and response are times of the upstream; request is what the client sees."),
+      note("Median, 95th and 99th percentile and maximum of each; a point of several steps shows the highest of them. Connect, header and response are times of the upstream; request is what the client sees."),
       h("div", { class: "grid three" },
         DURATIONS.map(([name, title, unit]) => chart({ id: `r-${name}`, title, unit, log: true, series: percentileSeries(name) })),
         chart({ id: "r-upstream", title: "Upstream requests", unit: "rate", series: [{ key: "upstream", label: "to the upstream", color: "collapsed", of: (c) => c("upstream_requests") }, { key: "requests", label: "of clients", color: "hit", of: (c) => c("requests") }] }),

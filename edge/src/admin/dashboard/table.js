@@ -120,6 +120,15 @@ export class Table {
   }
 }
 
+/** Shows a small table in a box. Further calls replace its rows only, so that the region keeps the focus and its place. */
+export function showTable(box, label, heads, rows, numbers) {
+  const fresh = plainTable(label, heads, rows, numbers);
+  const key = [label, ...heads].join("\n");
+  const old = box.dataset.table === key ? box.querySelector("tbody") : null;
+  box.dataset.table = key;
+  old ? old.replaceWith(fresh.querySelector("tbody")) : put(box, fresh);
+}
+
 /** A small table that is built at once. `rows` are arrays of cells; the first is the row's heading. */
 export function plainTable(label, heads, rows, numbers = []) {
   const isNumber = new Set(numbers);

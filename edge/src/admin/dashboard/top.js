@@ -25,7 +25,7 @@ export function start(root, context) {
   const text = h("p", { class: "note" });
   let table = null;
   const begin = () => {
-    table = new Table({ label: "URLs", columns: columns(() => most), key: (row) => row.url, sort: { requests: "requests", bytes: "bytes", misses: "misses", latency: "latency" }[by()], height: 720, empty: "No request has been sampled in this time." });
+    table = new Table({ label: "URLs", columns: columns(() => most, by()), key: (row) => row.url, sort: { requests: "requests", bytes: "bytes", misses: "misses", latency: "latency" }[by()], height: 720, empty: "No request has been sampled in this time." });
     put(box, table.root);
     put(text, NOTES[by()], " Counts are estimates from samples; signatures and tokens in URLs are masked.");
   };
@@ -56,14 +56,15 @@ export function start(root, context) {
 
 const value = (shown, size = "") => h("span", { class: `cell-value ${size}` }, shown);
 
-function columns(most) {
-  const about = (row, shown) => (row.error > 0 && row.value > 0 ? h("span", { title: `at most ${format.count(row.error)} too many` }, shown) : shown);
+function columns(most, by) {
+  // The error is that of the measure by which the list is ordered.
+  const about = (key, row, shown) => (key === by && row.error > 0 && row.value > 0 ? h("span", { title: `at most ${(by === "bytes" ? format.bytes : format.count)(row.error)} too many` }, shown) : shown);
   return [
     { key: "url", label: "URL", sort: (row) => row.url, cell: (row) => h("a", { class: "name-cell mono", href: link("xray", { url: row.url }), title: row.url }, row.url) },
-    { key: "requests", label: "Requests", number: true, sort: (row) => row.requests, cell: (row) => [cellBar(row.requests / most().requests, "hit"), value(about(row, format.count(row.requests)))] },
-    { key: "misses", label: "Misses", number: true, sort: (row) => row.misses, cell: (row) => [cellBar(row.misses / most().misses, "miss"), value(format.count(row.misses))] },
+    { key: "requests", label: "Requests", number: true, sort: (row) => row.requests, cell: (row) => [cellBar(row.requests / most().requests, "hit"), value(about("requests", row, format.count(row.requests)))] },
+    { key: "misses", label: "Misses", number: true, sort: (row) => row.misses, cell: (row) => [cellBar(row.misses / most().misses, "miss"), value(about("misses", row, format.count(row.misses)))] },
     { key: "ratio", label: "Missed", number: true, class: "large", sort: (row) => (row.requests > 0 ? row.misses / row.requests : null), cell: (row) => format.share(row.requests > 0 ? row.misses / row.requests : null) },
-    { key: "bytes", label: "Bytes", number: true, sort: (row) => row.bytes, cell: (row) => [cellBar(row.bytes / most().bytes, "collapsed"), value(format.bytes(row.bytes), "wide")] },
+    { key: "bytes", label: "Bytes", number: true, sort: (row) => row.bytes, cell: (row) => [cellBar(row.bytes / most().bytes, "collapsed"), value(about("bytes", row, format.bytes(row.bytes)), "wide")] },
     { key: "latency", label: "Latency", number: true, sort: (row) => row.latency_ms, cell: (row) => format.millis(row.latency_ms) },
   ];
 }

@@ -2,16 +2,17 @@
 
 import { h, put, svg } from "./dom.js";
 import * as format from "./format.js";
-import { card, note } from "./parts.js";
-import { plainTable } from "./table.js";
+import { note, refresh } from "./parts.js";
+import { showTable } from "./table.js";
 
 const [WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM] = [560, 230, 46, 14, 12, 34];
 
-/** Shows the curve of each cache. */
+/** Shows the curve of each cache. Further calls keep the parts that have the focus or are open. */
 export function whatIf(box, caches, settings, status) {
   const names = Object.keys(caches);
-  put(box, h("h2", null, "What if the cache were larger?"),
-    names.length === 0 ? h("div", { class: "card" }, note("No cache is simulated yet.")) : h("div", { class: "grid" }, names.map((name) => curve(name, caches[name], settings, originRate(status, name)))));
+  refresh(box, JSON.stringify(names), () => [h("h2", null, "What if the cache were larger?"),
+    names.length === 0 ? h("div", { class: "card" }, note("No cache is simulated yet.")) : h("div", { class: "grid" }, names.map((name) => h("section", { class: "card", "aria-label": `What-if of ${name}`, "data-name": name })))]);
+  for (const section of box.querySelectorAll("[data-name]")) curve(section, section.dataset.name, caches[section.dataset.name], settings, originRate(status, section.dataset.name));
 }
 
 /** Bytes per second that the origins have sent for a cache since the start. */
@@ -20,12 +21,18 @@ function originRate(status, name) {
   return status?.uptime_s > 0 && bytes > 0 ? bytes / status.uptime_s : 0;
 }
 
-function curve(name, data, settings, rate) {
+function curve(section, name, data, settings, rate) {
   const points = (data.points || []).filter((one) => typeof one.hit_ratio === "number");
-  if (points.length < 2) return card(name, note("Too few requests have been sampled yet."));
+  if (points.length < 2) {
+    refresh(section, "few", () => [h("h3", null, name), note("Too few requests have been sampled yet.")]);
+    return;
+  }
   const now = points.find((one) => one.times === 1) || points[Math.floor(points.length / 2)];
-  return h("section", { class: "card", "aria-label": `What-if of ${name}` }, h("div", { class: "head" }, h("h3", null, name), h("span", { class: "note" }, `${format.count(data.references)} requests simulated, 1 of ${format.count(1 / (data.sampled || 1))} sampled`)),
-    sentence(points, now, settings, rate), picture(name, points, now, data), details(name, points, now));
+  refresh(section, "curve", () => [h("div"), h("details", null, h("summary", null, "Values"), h("div"))]);
+  const [shown, details] = section.children;
+  put(shown, h("div", { class: "head" }, h("h3", null, name), h("span", { class: "note" }, `${format.count(data.references)} requests simulated, 1 of ${format.count(1 / (data.sampled || 1))} sampled`)),
+    sentence(points, now, settings, rate), picture(name, points, now, data));
+  values(details.lastChild, name, points, now);
 }
 
 /** Tells what twice the size would save, or that it would not. */
@@ -36,7 +43,7 @@ function sentence(points, now, settings, rate) {
   const gain = twice.hit_ratio - now.hit_ratio;
   const less = now.byte_hit_ratio < 1 ? (twice.byte_hit_ratio - now.byte_hit_ratio) / (1 - now.byte_hit_ratio) : 0;
   const price = settings?.price_per_gb ?? 0;
-  const saved = price > 0 && rate > 0 ? rate * Math.max(0, less) * 30 * 86400 / 1e9 * price : null;
+  const saved = price > 0 && rate > 0 && gain > 0.005 ? rate * Math.max(0, less) * 30 * 86400 / 1e9 * price : null;
   const parts = [h("strong", null, `With twice the size (${format.bytes(twice.bytes)}) the hit ratio would be ${format.share(twice.hit_ratio)}`), ` in place of ${format.share(now.hit_ratio)}: `,
     gain > 0.005 ? `the origins would send ${format.share(Math.max(0, less))} fewer bytes for it` : "hardly a gain", saved === null ? ". " : `, which saves ${format.money(saved, settings.price_currency ?? "$")} a month. `];
   if (half && now.hit_ratio - half.hit_ratio < 0.01) parts.push(`Half the size would do, too (${format.share(half.hit_ratio)}).`);
@@ -65,7 +72,7 @@ function picture(name, points, now, data) {
 
 const key = (tone, label) => h("li", null, h("span", { class: `swatch c-${tone}`, "aria-hidden": "true" }), h("span", { class: "name" }, label));
 
-function details(name, points, now) {
-  return h("details", null, h("summary", null, "Values"), plainTable(`Hit ratio of ${name} by size`, ["Size", "Bytes", "Hit ratio", "By bytes", "Change"], points.map((one) => [
-    `${one.times}×`, format.bytes(one.bytes), format.share(one.hit_ratio), format.share(one.byte_hit_ratio), one === now ? "–" : `${format.points(one.hit_ratio - now.hit_ratio)} points`]), [1, 2, 3, 4]));
+function values(box, name, points, now) {
+  showTable(box, `Hit ratio of ${name} by size`, ["Size", "Bytes", "Hit ratio", "By bytes", "Change"], points.map((one) => [
+    `${one.times}×`, format.bytes(one.bytes), format.share(one.hit_ratio), format.share(one.byte_hit_ratio), one === now ? "–" : `${format.points(one.hit_ratio - now.hit_ratio)} points`]), [1, 2, 3, 4]);
 }

@@ -33,22 +33,34 @@ export function start(root, context) {
     set({ url: url.value.trim(), headers: headers.value.trim(), method: method.value === "GET" ? "" : method.value, client: client.value.trim() });
   } }, h("div", { class: "form inline" }, field("URL, as clients send it", url), h("button", { class: "primary" }, "Look")), more);
   put(root, h("h1", null, "X-ray"), form, answer, objects);
+  let asked = 0;
   let busy = false;
   const load = async (speak = false) => {
+    if (busy && !speak) return;
+    // The answers for an earlier URL are not shown any more.
+    asked += 1;
+    const mine = asked;
+    const isNewest = () => mine === asked && !context.signal.aborted;
     if (!param("url")) {
       put(objects, h("div", { class: "card" }, note("Give a URL to see what is stored of it, why, and what Sluice would do with a request for it. Nothing is sent.")));
       put(answer);
+      delete objects.dataset.key;
+      busy = false;
       return;
     }
-    if (busy) return;
     busy = true;
-    await Promise.all([showObjects(objects, context), speak ? explain(answer, context) : null]);
-    busy = false;
-    if (speak) say("The X-ray is shown");
+    try {
+      await Promise.all([showObjects(objects, context, isNewest), speak ? explain(answer, context, isNewest) : null]);
+    } finally {
+      if (mine === asked) busy = false;
+    }
+    if (speak && isNewest()) say("The X-ray is shown");
   };
   context.onParams(() => {
     url.value = param("url");
     headers.value = param("headers");
+    method.value = param("method", "GET");
+    client.value = param("client");
     load(true);
     return true;
   });
@@ -56,16 +68,19 @@ export function start(root, context) {
   context.every(2, () => (document.activeElement?.closest("dialog") ? null : load()));
 }
 
-async function showObjects(box, context) {
+async function showObjects(box, context, isNewest) {
   let found;
   try {
     found = await getWithHeaders("status", { url: param("url"), headers: param("headers") || undefined }, context.signal);
   } catch (error) {
-    if (!context.signal.aborted) put(box, h("div", { class: "card" }, trouble(error, "X-ray")));
+    if (!isNewest()) return;
+    put(box, h("div", { class: "card" }, trouble(error, "X-ray")));
+    delete box.dataset.key;
     return;
   }
+  if (!isNewest()) return;
   const caches = Array.isArray(found.data) ? found.data : found.data.caches || [];
-  const key = JSON.stringify(caches, (name, value) => (["ago_ms", "age_ms", "idle_ms", "fresh_for_s", "age_s"].includes(name) ? undefined : value)) + Math.floor(Date.now() / 6000);
+  const key = JSON.stringify([param("url"), param("headers"), context.isOperator, caches], (name, value) => (["ago_ms", "age_ms", "idle_ms", "fresh_for_s", "age_s"].includes(name) ? undefined : value)) + Math.floor(Date.now() / 6000);
   if (box.dataset.key === key) return;
   box.dataset.key = key;
   const focus = box.contains(document.activeElement) ? document.activeElement.textContent : null;
@@ -161,13 +176,13 @@ function decisions(object, index) {
     one.want ? span(one.want) : "", (one.ranges || []).map(span).join(", ") || "–"]));
 }
 
-async function explain(box, context) {
+async function explain(box, context, isNewest) {
   const thing = "tester";
   try {
     const said = await get("explain", { url: param("url"), method: param("method", "GET"), headers: param("headers") || undefined, client: param("client") || undefined }, context.signal);
-    put(box, h("h2", null, "What would Sluice do with this request?"), explained(said));
+    if (isNewest()) put(box, h("h2", null, "What would Sluice do with this request?"), explained(said));
   } catch (error) {
-    if (!context.signal.aborted) put(box, h("h2", null, "What would Sluice do with this request?"), h("div", { class: "card" }, trouble(error, thing)));
+    if (isNewest()) put(box, h("h2", null, "What would Sluice do with this request?"), h("div", { class: "card" }, trouble(error, thing)));
   }
 }
 
