@@ -4,6 +4,8 @@ import { h, put, say } from "./dom.js";
 
 const ROW_HEIGHT = 36;
 const EXTRA_ROWS = 12;
+/** Up to this number, all rows are elements, and their text may wrap. */
+const WHOLE_MAX = 250;
 
 export class Table {
   #rows = [];
@@ -87,9 +89,12 @@ export class Table {
 
   #draw() {
     const height = this.root.clientHeight || 560;
-    const first = Math.max(0, Math.floor(this.root.scrollTop / ROW_HEIGHT) - EXTRA_ROWS);
+    const { length } = this.#shown;
+    const isWhole = length <= WHOLE_MAX;
+    this.table.classList.toggle("whole", isWhole);
+    const first = isWhole ? 0 : Math.max(0, Math.floor(this.root.scrollTop / ROW_HEIGHT) - EXTRA_ROWS);
     const from = first - (first % 2);
-    const to = Math.min(this.#shown.length, from + Math.ceil(height / ROW_HEIGHT) + 2 * EXTRA_ROWS);
+    const to = isWhole ? length : Math.min(length, from + Math.ceil(height / ROW_HEIGHT) + 2 * EXTRA_ROWS);
     if (from === this.#from && to === this.#to) return;
     const focused = this.body.contains(document.activeElement) ? document.activeElement.closest("tr")?.dataset.key : null;
     [this.#from, this.#to] = [from, to];
@@ -124,7 +129,7 @@ export class Table {
 export function plainTable(label, heads, rows, numbers = []) {
   const isNumber = new Set(numbers);
   return h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": label },
-    h("table", { class: "rows" },
+    h("table", { class: "rows whole" },
       h("thead", null, h("tr", null, heads.map((head, i) => h("th", { scope: "col", class: isNumber.has(i) ? "number" : "" }, head)))),
       h("tbody", null, rows.map((row) => h("tr", null, row.map((cell, i) => (i === 0
         ? h("th", { scope: "row" }, cell)

@@ -10,14 +10,17 @@ import { advice, lowersHitRatio, meaning } from "./reasons.js";
 import { link, period } from "./state.js";
 
 const ROWS = 5;
-/** A fall of less than one percentage point is not explained. */
+/** A fall of less than one percentage point is not explained, nor one of less than two that is over. */
 const FALL_MIN = 0.01;
+const OVER_MIN = 0.02;
+/** Smallest part of a fall that is shown. */
+const PART_MIN = 0.01;
 const ROUTE_SERIES = ["requests", "hits", "validated", "collapsed", "misses", "passes"];
 const RELEVANT = new Set(["reload", "purge", "server", "order", "certificate", "volume"]);
 
 /**
- * Finds the time at which the ratio of two columns fell most: the split for which the ratio before is higher than the
- * one after by the largest amount, weighed by the lengths of both sides.
+ * Finds the time at which the ratio of two columns fell most: the ratio before is higher than the one after by the
+ * largest amount, weighed by the lengths of both. The fall ends (`until`) where half of it is made up.
  */
 export function findFall(t, good, all) {
   const n = t.length;
@@ -27,16 +30,24 @@ export function findFall(t, good, all) {
     const requests = sums[to][1] - sums[from][1];
     return requests > 0 ? (sums[to][0] - sums[from][0]) / requests : null;
   };
+  const ratios = good.map((value, i) => value / all[i]).filter(Number.isFinite);
+  const noise = ratios.reduce((sum, one, i) => sum + Math.abs(one - (ratios[i - 1] ?? one)), 0) / ratios.length;
   let best = null;
   const edge = Math.max(3, Math.floor(n / 40));
   for (let at = edge; at <= n - edge; at += 1) {
-    const [before, after] = [ratio(0, at), ratio(at, n)];
-    if (before === null || after === null) continue;
-    const weight = Math.sqrt((at / n) * (1 - at / n)) * 2;
-    const score = (before - after) * weight;
-    if (!best || score > best.score) best = { at, t: t[at], before, after, score };
+    const before = ratio(0, at);
+    for (let end = at + 3; before !== null && end <= n; end += 1) {
+      const isOver = end < n;
+      const after = ratio(at, end);
+      const drop = before - after;
+      const score = drop * Math.sqrt((at * (end - at)) / end);
+      if (after === null || score <= (best?.score ?? 0) || (isOver && end > n - edge)) continue;
+      if (drop < (isOver ? Math.max(OVER_MIN, (4 * noise) / Math.sqrt(end - at)) : FALL_MIN)) continue;
+      const later = isOver ? ratio(end, n) : null;
+      if (!isOver || later - after > drop / 2) best = { t: t[at], until: isOver ? t[end] : null, before, after, later, score };
+    }
   }
-  return best && best.before - best.after >= FALL_MIN ? best : null;
+  return best;
 }
 
 /**
@@ -68,7 +79,7 @@ export function risen(before, after, key, requestsBefore, requestsAfter) {
   return after.map((row) => {
     const [s0, s1] = [(old.get(row.member) ?? 0) / requestsBefore, (row[key] ?? 0) / requestsAfter];
     return { reason: row.member, s0, s1, rise: s1 - s0 };
-  }).filter((row) => row.rise > 0.0005 && lowersHitRatio(row.reason)).sort((a, b) => b.rise - a.rise);
+  }).filter((row) => row.rise > 0 && lowersHitRatio(row.reason)).sort((a, b) => b.rise - a.rise);
 }
 
 const table = (scope, series, from, to, top) => get("history", { scope, members: "*", series: series.join(","), from: Math.floor(from), to: Math.floor(to), top })
@@ -115,7 +126,7 @@ export class Why {
 
   async #judge(t, good, all, step) {
     const fall = findFall(t, good, all);
-    this.root.classList.toggle("fell", fall !== null);
+    this.root.className = `card wide why ${fall ? "fell" : ""} ${fall?.until ? "over" : ""}`;
     if (!fall) {
       this.#key = "";
       const sum = (column) => column.reduce((total, value) => total + (value ?? 0), 0);
@@ -124,14 +135,14 @@ export class Why {
       put(this.body, note("Choose a longer range to look further back."));
       return;
     }
-    const key = `${Math.round(fall.t / Math.max(5, step * 2))}:${t.length}:${Math.floor(Date.now() / 30000)}`;
+    const key = `${Math.round(fall.t / Math.max(5, step * 2))}:${!fall.until}:${t.length}:${Math.floor(Date.now() / 30000)}`;
     if (key === this.#key) return;
     this.#key = key;
     await this.#explain(fall, t, all, step);
   }
 
   async #explain(fall, t, all, step) {
-    const [begin, end] = [t[0], t[t.length - 1] + step];
+    const [begin, end] = [t[0], fall.until ?? t[t.length - 1] + step];
     await loadCatalog();
     const name = existing("reason", ["requests", "requests_by_reason", "count"])[0] || "requests";
     const series = existing("route", ROUTE_SERIES);
@@ -140,19 +151,20 @@ export class Why {
       table("reason", [name], begin, fall.t, 500), table("reason", [name], fall.t, end, 500),
     ]);
     if (this.#signal.aborted) return;
-    const routes = attribute(r0, r1).filter((row) => row.effect < -0.0005);
+    const least = Math.max(0.001, (fall.before - fall.after) * PART_MIN);
+    const routes = attribute(r0, r1).filter((row) => -row.effect >= least);
     const perSecond = (from, to) => {
       const values = all.filter((value, i) => value !== null && t[i] >= from && t[i] < to);
       return values.reduce((sum, value) => sum + value, 0) / Math.max(1, values.length);
     };
-    const reasons = risen(q0, q1, name, perSecond(begin, fall.t) || 1, perSecond(fall.t, end) || 1);
+    const reasons = risen(q0, q1, name, perSecond(begin, fall.t) || 1, perSecond(fall.t, end) || 1).filter((row) => row.rise >= least);
     this.step = step;
     this.#show(fall, routes, reasons);
   }
 
   #show(fall, routes, reasons) {
     const drop = fall.before - fall.after;
-    put(this.sentence, h("strong", null, `The hit ratio fell by ${points(drop).slice(1)} points at ${moment(fall.t, false)}`), ` (${span(Date.now() / 1000 - fall.t)} ago), from ${share(fall.before)} to ${share(fall.after)}. `,
+    put(this.sentence, h("strong", null, `The hit ratio fell by ${points(drop).slice(1)} points at ${moment(fall.t)}`), ` (${span(Date.now() / 1000 - fall.t)} ago), from ${share(fall.before)} to ${share(fall.after)}${fall.until ? `, and recovered at ${moment(fall.until)}, to ${share(fall.later)}` : ""}. `,
       this.#story(routes[0], reasons[0], drop));
     put(this.body, this.#reasons(reasons), this.#routes(routes, drop), this.#events(fall));
   }
@@ -187,11 +199,15 @@ export class Why {
   }
 
   #events(fall) {
-    const near = this.events().filter((one) => RELEVANT.has(one.kind) && one.time / 1000 > fall.t - 300 && one.time / 1000 < fall.t + Math.max(60, 2 * this.step));
+    const near = this.events().filter((one) => RELEVANT.has(one.kind) && !isMinor(one) && one.time / 1000 > fall.t - 300 && one.time / 1000 < fall.t + Math.max(60, 2 * this.step));
     return h("div", { class: "why-part" }, h("h3", null, "Just before"), near.length === 0 ? note("No reload, purge or order in the five minutes before.") : h("ul", { class: "near" }, near.slice(-ROWS).reverse().map((one) => h("li", null,
-      h("time", null, clock(one.time / 1000)), badge(one.kind, "warn"), h("span", null, one.message)))));
+      h("time", null, clock(one.time / 1000)), distance(one.time / 1000 - fall.t), badge(one.kind, "warn"), h("span", null, one.message)))));
   }
 }
+
+/** Whether an event lowers no hit ratio: a new volume, or a purge of one URL. Many such purges are one event with a count. */
+const isMinor = (one) => one.reason === "formatted" || (!(one.count > 9) && /^(purged: \S*\/\S*( in cache .*)?$|a client purged)/.test(one.message));
+const distance = (seconds) => `${span(seconds)} ${seconds > 0 ? "after" : "before"}`;
 
 function bar(ratio, tone) {
   const inner = h("span", { class: `bar-fill c-${tone}` });
