@@ -9,7 +9,7 @@ import { get as param, link, set } from "./state.js";
 
 const SHOWN = 300;
 const TONES = { "request-failed": "bad", cut: "warn", server: "warn", volume: "bad", certificate: "warn", reload: "good", purge: "good", order: "good",
-  formatted: "off", "in-use-again": "good", healthy: "good", reachable: "good", "reload-failed": "bad" };
+  formatted: "off", "in-use-again": "good", "reload-failed": "bad" };
 
 export function start(root, context) {
   const recent = new Recent(context.signal);

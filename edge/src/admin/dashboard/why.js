@@ -13,6 +13,8 @@ const ROWS = 5;
 /** A fall of less than one percentage point is not explained, nor one of less than two that is over. */
 const FALL_MIN = 0.01;
 const OVER_MIN = 0.02;
+/** Least score of a fall, in usual changes from point to point. */
+const NOISE = 4;
 /** Smallest part of a fall that is shown. */
 const PART_MIN = 0.01;
 const ROUTE_SERIES = ["requests", "hits", "validated", "collapsed", "misses", "passes"];
@@ -24,27 +26,23 @@ const RELEVANT = new Set(["reload", "purge", "server", "order", "certificate", "
  */
 export function findFall(t, good, all) {
   const n = t.length;
-  const sums = [[0, 0]];
-  for (let i = 0; i < n; i += 1) sums.push([sums[i][0] + (good[i] ?? 0), sums[i][1] + (all[i] ?? 0)]);
-  const ratio = (from, to) => {
-    const requests = sums[to][1] - sums[from][1];
-    return requests > 0 ? (sums[to][0] - sums[from][0]) / requests : null;
-  };
+  const sums = (column) => column.reduce((list, value, i) => { list.push(list[i] + (value ?? 0)); return list; }, [0]);
+  const [hits, requests] = [sums(good), sums(all)];
+  const ratio = (from, to) => (hits[to] - hits[from]) / (requests[to] - requests[from]);
   const ratios = good.map((value, i) => value / all[i]).filter(Number.isFinite);
-  const noise = ratios.reduce((sum, one, i) => sum + Math.abs(one - (ratios[i - 1] ?? one)), 0) / ratios.length;
+  const noise = Math.sqrt(ratios.reduce((sum, one, i) => sum + (one - (ratios[i - 1] ?? one)) ** 2, 0) / ratios.length);
   let best = null;
   const edge = Math.max(3, Math.floor(n / 40));
   for (let at = edge; at <= n - edge; at += 1) {
     const before = ratio(0, at);
-    for (let end = at + 3; before !== null && end <= n; end += 1) {
-      const isOver = end < n;
+    for (let end = 0, length = 3; end < n; length += 1 + (length >> 4)) {
+      end = at + length > n - edge ? n : at + length;
       const after = ratio(at, end);
       const drop = before - after;
       const score = drop * Math.sqrt((at * (end - at)) / end);
-      if (after === null || score <= (best?.score ?? 0) || (isOver && end > n - edge)) continue;
-      if (drop < (isOver ? Math.max(OVER_MIN, (4 * noise) / Math.sqrt(end - at)) : FALL_MIN)) continue;
-      const later = isOver ? ratio(end, n) : null;
-      if (!isOver || later - after > drop / 2) best = { t: t[at], until: isOver ? t[end] : null, before, after, later, score };
+      if (!(score > (best?.score ?? NOISE * noise) && drop >= (end < n ? OVER_MIN : FALL_MIN))) continue;
+      const later = ratio(end, n);
+      if (end === n || later - after > drop / 2) best = { t: t[at], until: t[end] ?? null, before, after, later, score };
     }
   }
   return best;
@@ -180,22 +178,16 @@ export class Why {
   }
 
   #reasons(reasons) {
-    const most = reasons[0]?.rise || 1;
-    return h("div", { class: "why-part" }, h("h3", null, "Reasons that rose"), reasons.length === 0 ? note("No reason's share rose, as far as is known.") : h("ol", { class: "bars" }, reasons.slice(0, ROWS).map((row) => h("li", null,
-      h("span", { class: "bar-head" }, h("code", null, row.reason), h("span", { class: "number bad-text" }, `${points(row.rise)} points`)),
-      bar(row.rise / most, "miss"),
-      h("span", { class: "bar-note" }, `${share(row.s0)} → ${share(row.s1)} of the requests. ${meaning(row.reason)}`)))));
+    return part("Reasons that rose", "No reason's share rose, as far as is known.", reasons, "miss", (row) => [
+      h("code", null, row.reason), row.rise, `${share(row.s0)} → ${share(row.s1)} of the requests. ${meaning(row.reason)}`]);
   }
 
   #routes(routes, drop) {
-    const most = -(routes[0]?.effect ?? -1);
     const line = (row) => (row.own <= row.mix
       ? `its hit ratio went from ${share(row.r0)} to ${share(row.r1)}`
       : `its share of the requests went from ${share(row.w0)} to ${share(row.w1)}, at a hit ratio of ${share(row.r1)}`);
-    return h("div", { class: "why-part" }, h("h3", null, "Routes that lost most hits"), routes.length === 0 ? note("No route stands out.") : h("ol", { class: "bars" }, routes.slice(0, ROWS).map((row) => h("li", null,
-      h("span", { class: "bar-head" }, h("a", { href: link("routes", { route: row.member }) }, row.member), h("span", { class: "number bad-text" }, `${points(row.effect)} points`)),
-      bar(-row.effect / most, "error"),
-      h("span", { class: "bar-note" }, `${Math.min(100, Math.round((-row.effect / drop) * 100))} % of the fall: ${line(row)}.`)))));
+    return part("Routes that lost most hits", "No route stands out.", routes, "error", (row) => [
+      h("a", { href: link("routes", { route: row.member }) }, row.member), row.effect, `${Math.min(100, Math.round((-row.effect / drop) * 100))} % of the fall: ${line(row)}.`]);
   }
 
   #events(fall) {
@@ -208,6 +200,12 @@ export class Why {
 /** Whether an event lowers no hit ratio: a new volume, or a purge of one URL. Many such purges are one event with a count. */
 const isMinor = (one) => one.reason === "formatted" || (!(one.count > 9) && /^(purged: \S*\/\S*( in cache .*)?$|a client purged)/.test(one.message));
 const distance = (seconds) => `${span(seconds)} ${seconds > 0 ? "after" : "before"}`;
+
+/** Shows rows with a name, a change and a note each. The first change is the largest. */
+function part(title, none, rows, tone, cells) {
+  return h("div", { class: "why-part" }, h("h3", null, title), rows.length === 0 ? note(none) : h("ol", { class: "bars" }, rows.slice(0, ROWS).map(cells).map(([name, change, text], _, [[, most]]) => h("li", null,
+    h("span", { class: "bar-head" }, name, h("span", { class: "number bad-text" }, `${points(change)} points`)), bar(change / most, tone), h("span", { class: "bar-note" }, text)))));
+}
 
 function bar(ratio, tone) {
   const inner = h("span", { class: `bar-fill c-${tone}` });
