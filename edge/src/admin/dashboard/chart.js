@@ -255,17 +255,10 @@ export class Chart {
   }
 
   #showOnly(there, off) {
-    const order = this.options.stacked ? [...there].reverse() : there;
+    const order = this.options.stacked ? [...there].reverse() : [...there, ...there.filter((one) => one.before)];
     order.forEach((one, i) => {
       const show = !off.has(one.key);
       if (this.#uplot.series[i + 1].show !== show) this.#uplot.setSeries(i + 1, { show });
-    });
-    if (this.options.stacked) return;
-    const compared = there.filter((one) => one.before);
-    compared.forEach((one, i) => {
-      const at = there.length + 1 + i;
-      const show = !off.has(one.key);
-      if (this.#uplot.series[at].show !== show) this.#uplot.setSeries(at, { show });
     });
   }
 
