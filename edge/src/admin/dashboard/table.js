@@ -7,6 +7,8 @@ const EXTRA_ROWS = 12;
 /** Up to this number, all rows are elements, and their text may wrap. */
 const WHOLE_MAX = 250;
 
+const classes = (column) => `${column.number ? "number " : ""}${column.class || ""}`;
+
 export class Table {
   #rows = [];
   #shown = [];
@@ -33,9 +35,8 @@ export class Table {
     put(this.head, this.columns.map((column) => {
       const isSorted = column.key === this.sort;
       const order = isSorted ? (this.descending ? "descending" : "ascending") : "none";
-      const classes = [column.number ? "number" : "", column.class || ""].join(" ").trim();
-      if (!column.sort) return h("th", { scope: "col", class: classes }, column.label);
-      return h("th", { scope: "col", class: classes, "aria-sort": order },
+      if (!column.sort) return h("th", { scope: "col", class: classes(column) }, column.label);
+      return h("th", { scope: "col", class: classes(column), "aria-sort": order },
         h("button", { type: "button", class: "sort", title: column.help || null, onclick: () => this.#sortBy(column) }, column.label,
           h("span", { class: "arrow", "aria-hidden": "true" }, isSorted ? (this.descending ? "▾" : "▴") : "")));
     }));
@@ -112,8 +113,7 @@ export class Table {
 
   #row(row, index) {
     return h("tr", { "aria-rowindex": String(index + 2), "data-key": this.key(row) }, this.columns.map((column, i) => {
-      const classes = [column.number ? "number" : "", column.class || ""].join(" ").trim();
-      return i === 0 ? h("th", { scope: "row", class: classes }, column.cell(row)) : h("td", { class: classes }, column.cell(row));
+      return i === 0 ? h("th", { scope: "row", class: classes(column) }, column.cell(row)) : h("td", { class: classes(column) }, column.cell(row));
     }));
   }
 
