@@ -37,7 +37,7 @@ export function byteMap(object) {
   new ResizeObserver(() => paint(canvas, list, length)).observe(canvas);
   const names = h("ul", { class: "legend keys" }, list.map(([name, tone, spans]) => h("li", null,
     h("span", { class: `swatch c-${tone}`, "aria-hidden": "true" }), h("span", { class: "name" }, name), h("span", { class: "value" }, format.bytes(total(spans, length))), h("span", { class: "before" }, format.share(length > 0 ? total(spans, length) / length : null)))));
-  const scale = h("div", { class: "scale", "aria-hidden": "true" }, [0, 0.25, 0.5, 0.75, 1].map((part) => h("span", null, format.bytes(length * part))));
+  const scale = h("div", { class: "scale", "aria-hidden": "true" }, [0, 0.25, 0.5, 0.75, 1].filter((part) => length > 99 || Number.isInteger(length * part)).map((part) => h("span", null, format.bytes(Math.round(length * part)))));
   return h("div", { class: "byte-map" }, names, canvas, scale, where);
 }
 

@@ -79,6 +79,9 @@ function axisTime(_, splits, __, ___, step) {
   });
 }
 
+/** Finds the points of a series that no line reaches. */
+const isolated = (u, series) => u.data[series].flatMap((value, i, all) => (value != null && all[i - 1] == null && all[i + 1] == null ? [i] : []));
+
 /** The legend of a chart: a button for each series, which hides it, with the value under the pointer. */
 class Legend {
   #entries = new Map();
@@ -252,22 +255,15 @@ export class Chart {
   }
 
   #showOnly(there, off) {
-    const order = this.options.stacked ? [...there].reverse() : there;
+    const order = this.options.stacked ? [...there].reverse() : [...there, ...there.filter((one) => one.before)];
     order.forEach((one, i) => {
       const show = !off.has(one.key);
       if (this.#uplot.series[i + 1].show !== show) this.#uplot.setSeries(i + 1, { show });
     });
-    if (this.options.stacked) return;
-    const compared = there.filter((one) => one.before);
-    compared.forEach((one, i) => {
-      const at = there.length + 1 + i;
-      const show = !off.has(one.key);
-      if (this.#uplot.series[at].show !== show) this.#uplot.setSeries(at, { show });
-    });
   }
 
   #series(there) {
-    const points = { show: false };
+    const points = { show: false, filter: isolated, size: 4, fill: (u, i) => u.series[i].stroke(u, i) };
     const line = (one) => ({ stroke: color(one.color), width: one.width || 1.75, points, spanGaps: false });
     const dashed = (name) => ({ stroke: color(name), width: 1.25, dash: [5, 4], alpha: 0.65, points, spanGaps: false });
     const hasBefore = there.some((one) => one.before);

@@ -8,7 +8,8 @@ import { meaning } from "./reasons.js";
 import { get as param, link, set } from "./state.js";
 
 const SHOWN = 300;
-const TONES = { "request-failed": "bad", cut: "warn", server: "warn", volume: "bad", certificate: "warn", reload: "good", purge: "good", order: "good" };
+const TONES = { "request-failed": "bad", cut: "warn", server: "warn", volume: "bad", certificate: "warn", reload: "good", purge: "good", order: "good",
+  formatted: "off", "in-use-again": "good", "reload-failed": "bad" };
 
 export function start(root, context) {
   const recent = new Recent(context.signal);
@@ -62,7 +63,7 @@ export function start(root, context) {
 function row(one) {
   return h("tr", null,
     h("th", { scope: "row" }, h("time", { datetime: new Date(one.time).toISOString() }, format.moment(one.time / 1000))),
-    h("td", null, badge(one.kind, TONES[one.kind])),
+    h("td", null, badge(one.kind, TONES[one.reason] || TONES[one.kind])),
     h("td", null, one.reason ? h("code", { title: meaning(one.reason) }, one.reason) : ""),
     h("td", { class: "wrap" }, one.message, one.url ? h("a", { class: "event-url mono", href: link("xray", { url: one.url }) }, one.url) : null),
     h("td", { class: "large" }, one.client || ""),

@@ -44,6 +44,9 @@ export function bytes(value) {
   return `${number} ${unit}`;
 }
 
+/** Bytes, with the exact number if it differs. */
+export const bytesExact = (value) => (value >= 1024 ? `${bytes(value)} (${exact(value)})` : bytes(value));
+
 export const bytesRate = (value) => (isNumber(value) ? `${bytes(value)}/s` : DASH);
 export const rate = (value) => (isNumber(value) ? `${count(value)}/s` : DASH);
 
@@ -53,7 +56,7 @@ export function share(value) {
   const percent = value * 100;
   if (percent > 0 && percent < 0.01) return "<0.01 %";
   const shown = percent >= 99.95 && percent < 100 ? 2 : percent < 1 && percent > 0 ? 2 : 1;
-  return `${trimmed(percent.toFixed(shown))} %`;
+  return `${trimmed(percent.toFixed(shown)).replace(/^-0$/, "0")} %`;
 }
 
 /** A difference of shares in percentage points. */

@@ -20,6 +20,8 @@ const VIEWS = [
   ["top", "Top URLs", "M4 5h16v3H4zM4 10.5h11v3H4zM4 16h7v3H4z", () => import("./top.js")],
   ["xray", "X-ray", "M10 3a7 7 0 1 1-4.5 12.4L2 19l1.5 1.5L7 17M10 5.2a4.8 4.8 0 1 0 0 9.6 4.8 4.8 0 0 0 0-9.6z", () => import("./xray.js")],
 ];
+/** Views without a period. */
+const UNTIMED = new Set(["events", "top", "xray"]);
 const THEMES = [["", "Auto"], ["light", "Light"], ["dark", "Dark"]];
 
 const shared = { settings: null };
@@ -85,6 +87,7 @@ function chosenTheme() {
 function showTools() {
   const { live: isLive, name } = state.period();
   choose(ranges, state.RANGES, isLive ? name : "");
+  for (const one of [ranges.parentElement, compare, live]) one.hidden = UNTIMED.has(state.view());
   compare.value = state.get("compare");
   live.setAttribute("aria-pressed", String(isLive));
   live.className = `live ${isLive ? streamState || "live" : "paused"}`;

@@ -17,11 +17,6 @@ export function loadCatalog() {
   return loading;
 }
 
-/** Has the list loaded again, since members may have changed. */
-export function forgetCatalog() {
-  loading = null;
-}
-
 /** Returns the members of a scope that are known so far. */
 export const members = (scope) => (catalog && Array.isArray(catalog[scope]) ? catalog[scope] : []);
 
@@ -59,26 +54,21 @@ export function plus(...columns) {
 export const over = (part, all) => lift((a, b) => (b > 0 ? a / b : null), part, all);
 export const minus = (a, b) => (b ? lift((x, y) => Math.max(0, x - y), a, b) : a);
 
+const known = (column) => (column || []).filter((value) => value !== null && value !== undefined);
+
 /** Returns a column's mean, without missing values. */
 export function mean(column) {
-  if (!column) return null;
-  let sum = 0;
-  let n = 0;
-  for (const value of column) if (value !== null && value !== undefined) { sum += value; n += 1; }
-  return n > 0 ? sum / n : null;
+  const values = known(column);
+  return values.length > 0 ? values.reduce(add) / values.length : null;
 }
 
 export function max(column) {
-  let most = null;
-  for (const value of column || []) if (value !== null && value !== undefined && (most === null || value > most)) most = value;
-  return most;
+  const values = known(column);
+  return values.length > 0 ? Math.max(...values) : null;
 }
 
 /** Returns the last value of a column. */
-export function last(column) {
-  for (let i = (column?.length ?? 0) - 1; i >= 0; i -= 1) if (column[i] !== null && column[i] !== undefined) return column[i];
-  return null;
-}
+export const last = (column) => known(column).pop() ?? null;
 
 /** The columns by outcome. The worker's numbers have the prefix `cache_`, those of routes and caches have none. */
 export const outcome = {

@@ -60,9 +60,18 @@ export const REASONS = {
   "fetch-abandoned": ["Sluice ended the fetch: no memory, or no reader kept up."],
 };
 
+/** Reasons of fetches. Their `miss` is not that of requests. */
+const FETCHES = {
+  "miss": ["The first fetch for a request."],
+  "gap": ["A further fetch for the same request."],
+  "ahead": ["The next bytes are fetched early."],
+  "resume": ["An earlier fetch ended too soon."],
+  "out-of-reach": ["No fetch adds the next byte, and none may be started."],
+};
+
 /** Reasons with which a request that counts for the hit ratio is no hit. */
 const OF_THE_CACHE = new Set(Object.keys(REASONS).slice(0, Object.keys(REASONS).indexOf("stale-while-revalidate")));
 
-export const meaning = (reason) => REASONS[reason]?.[0] ?? "";
+export const meaning = (reason, ofFetch = false) => ((ofFetch && FETCHES[reason]) || REASONS[reason])?.[0] ?? "";
 export const advice = (reason) => REASONS[reason]?.[1] ?? "";
 export const lowersHitRatio = (reason) => OF_THE_CACHE.has(reason);

@@ -21,8 +21,9 @@ const DURATIONS = [
 ];
 
 const ratioTone = (ratio) => (ratio >= 0.8 ? "hit" : ratio >= 0.4 ? "miss" : "error");
-const errorShare = (row) => (row.requests > 0 ? (row.responses_5xx ?? 0) / row.requests : null);
-const offload = (row) => (row.body_bytes > 0 ? Math.max(0, 1 - (row.upstream_bytes ?? 0) / row.body_bytes) : null);
+const errorShare = (row, status = 5) => (row.requests > 0 ? (row[`responses_${status}xx`] ?? 0) / row.requests : null);
+/** Unknown for bytes neither of an origin nor of a cache, such as those of error pages. */
+const offload = (row) => (row.body_bytes > 0 && (row.upstream_bytes > 0 || rowShares(row).good > 0) ? 1 - (row.upstream_bytes ?? 0) / row.body_bytes : null);
 
 function columns(scope) {
   return [
@@ -31,11 +32,11 @@ function columns(scope) {
     { key: "ratio", label: "Hit ratio", number: true, sort: (row) => rowShares(row).ratio, cell: (row) => { const { ratio } = rowShares(row); return [ratio === null ? null : cellBar(ratio, ratioTone(ratio)), h("span", { class: "cell-value" }, format.share(ratio))]; } },
     { key: "p95", label: "p95", number: true, help: "Request time: the highest 95th percentile of a point of the history", sort: (row) => row.request_duration_p95, cell: (row) => format.seconds(row.request_duration_p95) },
     { key: "p99", label: "p99", number: true, class: "large", help: "Request time: the highest 99th percentile of a point of the history", sort: (row) => row.request_duration_p99, cell: (row) => format.seconds(row.request_duration_p99) },
-    { key: "4xx", label: "4xx", number: true, class: "large", sort: (row) => row.responses_4xx, cell: (row) => format.rate(row.responses_4xx) },
-    { key: "5xx", label: "5xx", number: true, sort: errorShare, cell: (row) => h("span", { class: errorShare(row) > 0.01 ? "bad-text" : "" }, format.share(errorShare(row))) },
+    { key: "4xx", label: "4xx", number: true, class: "large", sort: (row) => errorShare(row, 4), cell: (row) => format.share(errorShare(row, 4)) },
+    { key: "5xx", label: "5xx", number: true, sort: (row) => errorShare(row), cell: (row) => h("span", { class: errorShare(row) > 0.01 ? "bad-text" : "" }, format.share(errorShare(row))) },
     { key: "bytes", label: "To clients", number: true, class: "large", sort: (row) => row.body_bytes, cell: (row) => format.bytesRate(row.body_bytes) },
     { key: "origin", label: "From origin", number: true, class: "large", sort: (row) => row.upstream_bytes, cell: (row) => format.bytesRate(row.upstream_bytes) },
-    { key: "offload", label: "Offload", number: true, class: "large", sort: offload, cell: (row) => format.share(offload(row)) },
+    { key: "offload", label: "Offload", number: true, class: "large", help: "Bytes to clients that no origin sent. Negative: the origin sends whole blocks, of which clients may want a part.", sort: offload, cell: (row) => format.share(offload(row)) },
   ];
 }
 
@@ -61,7 +62,7 @@ function list(root, context) {
   const fill = () => {
     const wanted = filter.value.toLowerCase();
     table.set(rows, wanted ? (row) => row.member.toLowerCase().includes(wanted) : null);
-    put(shown, wanted ? `${table.length} of ${rows.length}` : `${rows.length} in all`, ", means over the period; p95 and p99: the highest of a point");
+    put(shown, wanted ? `${table.length} of ${rows.length}` : `${rows.length} in all`, ", means over the period; p95 and p99: the highest of any point");
   };
   const load = async () => {
     const { from, to, seconds, live } = period();

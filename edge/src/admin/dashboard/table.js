@@ -4,6 +4,10 @@ import { h, put, say } from "./dom.js";
 
 const ROW_HEIGHT = 36;
 const EXTRA_ROWS = 12;
+/** Up to this number, all rows are elements, and their text may wrap. */
+const WHOLE_MAX = 250;
+
+const classes = (column) => `${column.number ? "number " : ""}${column.class || ""}`;
 
 export class Table {
   #rows = [];
@@ -31,9 +35,8 @@ export class Table {
     put(this.head, this.columns.map((column) => {
       const isSorted = column.key === this.sort;
       const order = isSorted ? (this.descending ? "descending" : "ascending") : "none";
-      const classes = [column.number ? "number" : "", column.class || ""].join(" ").trim();
-      if (!column.sort) return h("th", { scope: "col", class: classes }, column.label);
-      return h("th", { scope: "col", class: classes, "aria-sort": order },
+      if (!column.sort) return h("th", { scope: "col", class: classes(column) }, column.label);
+      return h("th", { scope: "col", class: classes(column), "aria-sort": order },
         h("button", { type: "button", class: "sort", title: column.help || null, onclick: () => this.#sortBy(column) }, column.label,
           h("span", { class: "arrow", "aria-hidden": "true" }, isSorted ? (this.descending ? "▾" : "▴") : "")));
     }));
@@ -87,9 +90,12 @@ export class Table {
 
   #draw() {
     const height = this.root.clientHeight || 560;
-    const first = Math.max(0, Math.floor(this.root.scrollTop / ROW_HEIGHT) - EXTRA_ROWS);
+    const { length } = this.#shown;
+    const isWhole = length <= WHOLE_MAX;
+    this.table.classList.toggle("whole", isWhole);
+    const first = isWhole ? 0 : Math.max(0, Math.floor(this.root.scrollTop / ROW_HEIGHT) - EXTRA_ROWS);
     const from = first - (first % 2);
-    const to = Math.min(this.#shown.length, from + Math.ceil(height / ROW_HEIGHT) + 2 * EXTRA_ROWS);
+    const to = isWhole ? length : Math.min(length, from + Math.ceil(height / ROW_HEIGHT) + 2 * EXTRA_ROWS);
     if (from === this.#from && to === this.#to) return;
     const focused = this.body.contains(document.activeElement) ? document.activeElement.closest("tr")?.dataset.key : null;
     [this.#from, this.#to] = [from, to];
@@ -107,8 +113,7 @@ export class Table {
 
   #row(row, index) {
     return h("tr", { "aria-rowindex": String(index + 2), "data-key": this.key(row) }, this.columns.map((column, i) => {
-      const classes = [column.number ? "number" : "", column.class || ""].join(" ").trim();
-      return i === 0 ? h("th", { scope: "row", class: classes }, column.cell(row)) : h("td", { class: classes }, column.cell(row));
+      return i === 0 ? h("th", { scope: "row", class: classes(column) }, column.cell(row)) : h("td", { class: classes(column) }, column.cell(row));
     }));
   }
 
@@ -133,7 +138,7 @@ export function showTable(box, label, heads, rows, numbers) {
 export function plainTable(label, heads, rows, numbers = []) {
   const isNumber = new Set(numbers);
   return h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": label },
-    h("table", { class: "rows" },
+    h("table", { class: "rows whole" },
       h("thead", null, h("tr", null, heads.map((head, i) => h("th", { scope: "col", class: isNumber.has(i) ? "number" : "" }, head)))),
       h("tbody", null, rows.map((row) => h("tr", null, row.map((cell, i) => (i === 0
         ? h("th", { scope: "row" }, cell)

@@ -10,33 +10,42 @@ import { advice, lowersHitRatio, meaning } from "./reasons.js";
 import { link, period } from "./state.js";
 
 const ROWS = 5;
-/** A fall of less than one percentage point is not explained. */
+/** A fall of less than one percentage point is not explained, nor one of less than two that is over. */
 const FALL_MIN = 0.01;
+const OVER_MIN = 0.02;
+/** Least score of a fall, in usual changes from point to point. */
+const NOISE = 4;
+/** Smallest part of a fall that is shown. */
+const PART_MIN = 0.01;
 const ROUTE_SERIES = ["requests", "hits", "validated", "collapsed", "misses", "passes"];
 const RELEVANT = new Set(["reload", "purge", "server", "order", "certificate", "volume"]);
 
 /**
- * Finds the time at which the ratio of two columns fell most: the split for which the ratio before is higher than the
- * one after by the largest amount, weighed by the lengths of both sides.
+ * Finds the time at which the ratio of two columns fell most: the ratio before is higher than the one after by the
+ * largest amount, weighed by the lengths of both. The fall ends (`until`) where half of it is made up.
  */
 export function findFall(t, good, all) {
   const n = t.length;
-  const sums = [[0, 0]];
-  for (let i = 0; i < n; i += 1) sums.push([sums[i][0] + (good[i] ?? 0), sums[i][1] + (all[i] ?? 0)]);
-  const ratio = (from, to) => {
-    const requests = sums[to][1] - sums[from][1];
-    return requests > 0 ? (sums[to][0] - sums[from][0]) / requests : null;
-  };
+  const sums = (column) => column.reduce((list, value, i) => { list.push(list[i] + (value ?? 0)); return list; }, [0]);
+  const [hits, requests] = [sums(good), sums(all)];
+  const ratio = (from, to) => (hits[to] - hits[from]) / (requests[to] - requests[from]);
+  const ratios = good.map((value, i) => value / all[i]).filter(Number.isFinite);
+  const noise = Math.sqrt(ratios.reduce((sum, one, i) => sum + (one - (ratios[i - 1] ?? one)) ** 2, 0) / ratios.length);
   let best = null;
   const edge = Math.max(3, Math.floor(n / 40));
   for (let at = edge; at <= n - edge; at += 1) {
-    const [before, after] = [ratio(0, at), ratio(at, n)];
-    if (before === null || after === null) continue;
-    const weight = Math.sqrt((at / n) * (1 - at / n)) * 2;
-    const score = (before - after) * weight;
-    if (!best || score > best.score) best = { at, t: t[at], before, after, score };
+    const before = ratio(0, at);
+    for (let end = 0, length = 3; end < n; length += 1 + (length >> 4)) {
+      end = at + length > n - edge ? n : at + length;
+      const after = ratio(at, end);
+      const drop = before - after;
+      const score = drop * Math.sqrt((at * (end - at)) / end);
+      if (!(score > (best?.score ?? NOISE * noise) && drop >= (end < n ? OVER_MIN : FALL_MIN))) continue;
+      const later = ratio(end, n);
+      if (end === n || later - after > drop / 2) best = { t: t[at], until: t[end] ?? null, before, after, later, score };
+    }
   }
-  return best && best.before - best.after >= FALL_MIN ? best : null;
+  return best;
 }
 
 /**
@@ -68,7 +77,7 @@ export function risen(before, after, key, requestsBefore, requestsAfter) {
   return after.map((row) => {
     const [s0, s1] = [(old.get(row.member) ?? 0) / requestsBefore, (row[key] ?? 0) / requestsAfter];
     return { reason: row.member, s0, s1, rise: s1 - s0 };
-  }).filter((row) => row.rise > 0.0005 && lowersHitRatio(row.reason)).sort((a, b) => b.rise - a.rise);
+  }).filter((row) => row.rise > 0 && lowersHitRatio(row.reason)).sort((a, b) => b.rise - a.rise);
 }
 
 const table = (scope, series, from, to, top) => get("history", { scope, members: "*", series: series.join(","), from: Math.floor(from), to: Math.floor(to), top })
@@ -115,7 +124,7 @@ export class Why {
 
   async #judge(t, good, all, step) {
     const fall = findFall(t, good, all);
-    this.root.classList.toggle("fell", fall !== null);
+    this.root.className = `card wide why ${fall ? "fell" : ""} ${fall?.until ? "over" : ""}`;
     if (!fall) {
       this.#key = "";
       const sum = (column) => column.reduce((total, value) => total + (value ?? 0), 0);
@@ -124,14 +133,14 @@ export class Why {
       put(this.body, note("Choose a longer range to look further back."));
       return;
     }
-    const key = `${Math.round(fall.t / Math.max(5, step * 2))}:${t.length}:${Math.floor(Date.now() / 30000)}`;
+    const key = `${Math.round(fall.t / Math.max(5, step * 2))}:${!fall.until}:${t.length}:${Math.floor(Date.now() / 30000)}`;
     if (key === this.#key) return;
     this.#key = key;
     await this.#explain(fall, t, all, step);
   }
 
   async #explain(fall, t, all, step) {
-    const [begin, end] = [t[0], t[t.length - 1] + step];
+    const [begin, end] = [t[0], fall.until ?? t[t.length - 1] + step];
     await loadCatalog();
     const name = existing("reason", ["requests", "requests_by_reason", "count"])[0] || "requests";
     const series = existing("route", ROUTE_SERIES);
@@ -140,19 +149,20 @@ export class Why {
       table("reason", [name], begin, fall.t, 500), table("reason", [name], fall.t, end, 500),
     ]);
     if (this.#signal.aborted) return;
-    const routes = attribute(r0, r1).filter((row) => row.effect < -0.0005);
+    const least = Math.max(0.001, (fall.before - fall.after) * PART_MIN);
+    const routes = attribute(r0, r1).filter((row) => -row.effect >= least);
     const perSecond = (from, to) => {
       const values = all.filter((value, i) => value !== null && t[i] >= from && t[i] < to);
       return values.reduce((sum, value) => sum + value, 0) / Math.max(1, values.length);
     };
-    const reasons = risen(q0, q1, name, perSecond(begin, fall.t) || 1, perSecond(fall.t, end) || 1);
+    const reasons = risen(q0, q1, name, perSecond(begin, fall.t) || 1, perSecond(fall.t, end) || 1).filter((row) => row.rise >= least);
     this.step = step;
     this.#show(fall, routes, reasons);
   }
 
   #show(fall, routes, reasons) {
     const drop = fall.before - fall.after;
-    put(this.sentence, h("strong", null, `The hit ratio fell by ${points(drop).slice(1)} points at ${moment(fall.t, false)}`), ` (${span(Date.now() / 1000 - fall.t)} ago), from ${share(fall.before)} to ${share(fall.after)}. `,
+    put(this.sentence, h("strong", null, `The hit ratio fell by ${points(drop).slice(1)} points at ${moment(fall.t)}`), ` (${span(Date.now() / 1000 - fall.t)} ago), from ${share(fall.before)} to ${share(fall.after)}${fall.until ? `, and recovered at ${moment(fall.until)}, to ${share(fall.later)}` : ""}. `,
       this.#story(routes[0], reasons[0], drop));
     put(this.body, this.#reasons(reasons), this.#routes(routes, drop), this.#events(fall));
   }
@@ -168,29 +178,33 @@ export class Why {
   }
 
   #reasons(reasons) {
-    const most = reasons[0]?.rise || 1;
-    return h("div", { class: "why-part" }, h("h3", null, "Reasons that rose"), reasons.length === 0 ? note("No reason's share rose, as far as is known.") : h("ol", { class: "bars" }, reasons.slice(0, ROWS).map((row) => h("li", null,
-      h("span", { class: "bar-head" }, h("code", null, row.reason), h("span", { class: "number bad-text" }, `${points(row.rise)} points`)),
-      bar(row.rise / most, "miss"),
-      h("span", { class: "bar-note" }, `${share(row.s0)} → ${share(row.s1)} of the requests. ${meaning(row.reason)}`)))));
+    return part("Reasons that rose", "No reason's share rose, as far as is known.", reasons, "miss", (row) => [
+      h("code", null, row.reason), row.rise, `${share(row.s0)} → ${share(row.s1)} of the requests. ${meaning(row.reason)}`]);
   }
 
   #routes(routes, drop) {
-    const most = -(routes[0]?.effect ?? -1);
     const line = (row) => (row.own <= row.mix
       ? `its hit ratio went from ${share(row.r0)} to ${share(row.r1)}`
       : `its share of the requests went from ${share(row.w0)} to ${share(row.w1)}, at a hit ratio of ${share(row.r1)}`);
-    return h("div", { class: "why-part" }, h("h3", null, "Routes that lost most hits"), routes.length === 0 ? note("No route stands out.") : h("ol", { class: "bars" }, routes.slice(0, ROWS).map((row) => h("li", null,
-      h("span", { class: "bar-head" }, h("a", { href: link("routes", { route: row.member }) }, row.member), h("span", { class: "number bad-text" }, `${points(row.effect)} points`)),
-      bar(-row.effect / most, "error"),
-      h("span", { class: "bar-note" }, `${Math.min(100, Math.round((-row.effect / drop) * 100))} % of the fall: ${line(row)}.`)))));
+    return part("Routes that lost most hits", "No route stands out.", routes, "error", (row) => [
+      h("a", { href: link("routes", { route: row.member }) }, row.member), row.effect, `${Math.min(100, Math.round((-row.effect / drop) * 100))} % of the fall: ${line(row)}.`]);
   }
 
   #events(fall) {
-    const near = this.events().filter((one) => RELEVANT.has(one.kind) && one.time / 1000 > fall.t - 300 && one.time / 1000 < fall.t + Math.max(60, 2 * this.step));
+    const near = this.events().filter((one) => RELEVANT.has(one.kind) && !isMinor(one) && one.time / 1000 > fall.t - 300 && one.time / 1000 < fall.t + Math.max(60, 2 * this.step));
     return h("div", { class: "why-part" }, h("h3", null, "Just before"), near.length === 0 ? note("No reload, purge or order in the five minutes before.") : h("ul", { class: "near" }, near.slice(-ROWS).reverse().map((one) => h("li", null,
-      h("time", null, clock(one.time / 1000)), badge(one.kind, "warn"), h("span", null, one.message)))));
+      h("time", null, clock(one.time / 1000)), distance(one.time / 1000 - fall.t), badge(one.kind, "warn"), h("span", null, one.message)))));
   }
+}
+
+/** Whether an event lowers no hit ratio: a new volume, or a purge of one URL. Many such purges are one event with a count. */
+const isMinor = (one) => one.reason === "formatted" || (!(one.count > 9) && /^(purged: \S*\/\S*( in cache .*)?$|a client purged)/.test(one.message));
+const distance = (seconds) => `${span(seconds)} ${seconds > 0 ? "after" : "before"}`;
+
+/** Shows rows with a name, a change and a note each. The first change is the largest. */
+function part(title, none, rows, tone, cells) {
+  return h("div", { class: "why-part" }, h("h3", null, title), rows.length === 0 ? note(none) : h("ol", { class: "bars" }, rows.slice(0, ROWS).map(cells).map(([name, change, text], _, [[, most]]) => h("li", null,
+    h("span", { class: "bar-head" }, name, h("span", { class: "number bad-text" }, `${points(change)} points`)), bar(change / most, tone), h("span", { class: "bar-note" }, text)))));
 }
 
 function bar(ratio, tone) {
