@@ -45,6 +45,7 @@ files![
     "parts.js",
     "reasons.js",
     "recent.js",
+    "reuse.js",
     "routes.js",
     "state.js",
     "style.css",

@@ -30,6 +30,7 @@ use super::live::{self, Streams};
 use super::metrics;
 use super::observed;
 use super::purge::{BODY_MAX, LOG_WAIT_MAX, Order};
+use super::server_connections;
 use super::servers;
 use super::settings;
 use super::what_if;
@@ -55,6 +56,8 @@ GET  /stream?scope=SCOPE&member=NAME&series=NAMES
                        each new point, as server-sent events
 GET  /health           ok
 GET  /servers          the servers of all upstreams, JSON
+GET  /servers/connections?upstream=NAME&n=200
+                       which request went over which connection to a server, JSON (docs/monitoring.md)
 GET  /certificates     the certificates, JSON
 GET  /settings         version, host name and price of traffic, JSON
 GET  /what-if          hit ratios that the caches would have with other sizes, JSON
@@ -166,6 +169,7 @@ fn pages(edge: Shared) -> Router {
         .route("/purge", post(purge))
         .route("/reload", post(reload))
         .route("/servers", get(servers::list).post(servers::order))
+        .route("/servers/connections", get(server_connections::show))
         .route(
             "/certificates",
             get(certificates::list).post(certificates::order),

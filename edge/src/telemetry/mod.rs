@@ -7,6 +7,8 @@ mod access_record;
 mod access_writer;
 mod buckets;
 mod counter;
+mod exchange_record;
+mod exchange_ring;
 mod exposed_name;
 mod failures;
 mod histogram;
@@ -36,6 +38,10 @@ pub use access_options::{AccessFormat, AccessOptions, AccessTarget};
 pub use access_record::{AccessRecord, AccessTls, AccessUpstream};
 pub use access_writer::AccessWriter;
 pub use counter::Counter;
+pub use exchange_record::{
+    ClosedBy, ConnectionFacts, ExchangeEnd, ExchangeRecord, ExchangeResult,
+};
+pub use exchange_ring::ExchangeRing;
 pub use failures::Failures;
 pub use histogram::Histogram;
 pub use measures::Measures;

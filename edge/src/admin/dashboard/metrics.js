@@ -17,11 +17,6 @@ export function loadCatalog() {
   return loading;
 }
 
-/** Has the list loaded again, since members may have changed. */
-export function forgetCatalog() {
-  loading = null;
-}
-
 /** Returns the members of a scope that are known so far. */
 export const members = (scope) => (catalog && Array.isArray(catalog[scope]) ? catalog[scope] : []);
 
@@ -42,7 +37,7 @@ export function lift(combine, ...columns) {
     let whole = true;
     for (let j = 0; j < columns.length; j += 1) {
       values[j] = columns[j][i];
-      if (values[j] === null || values[j] === undefined) whole = false;
+      if (values[j] == null) whole = false;
     }
     result[i] = whole ? combine(...values) : null;
   }
@@ -64,21 +59,24 @@ export function mean(column) {
   if (!column) return null;
   let sum = 0;
   let n = 0;
-  for (const value of column) if (value !== null && value !== undefined) { sum += value; n += 1; }
+  for (const value of column) if (value != null) { sum += value; n += 1; }
   return n > 0 ? sum / n : null;
 }
 
 export function max(column) {
   let most = null;
-  for (const value of column || []) if (value !== null && value !== undefined && (most === null || value > most)) most = value;
+  for (const value of column || []) if (value != null && (most === null || value > most)) most = value;
   return most;
 }
 
 /** Returns the last value of a column. */
 export function last(column) {
-  for (let i = (column?.length ?? 0) - 1; i >= 0; i -= 1) if (column[i] !== null && column[i] !== undefined) return column[i];
+  for (let i = (column?.length ?? 0) - 1; i >= 0; i -= 1) if (column[i] != null) return column[i];
   return null;
 }
+
+/** A series of a chart: `of` is the name of its column, or a function that computes it. */
+export const line = (key, label, color, of = key, help) => ({ key, label, color, of: typeof of === "string" ? (c) => c(of) : of, help });
 
 /** The columns by outcome. The worker's numbers have the prefix `cache_`, those of routes and caches have none. */
 export const outcome = {
@@ -96,6 +94,9 @@ export const outcome = {
   origin: (c) => c("upstream_bytes_in", "upstream_bytes"),
   offload: (c) => lift((out, from) => (out > 0 ? Math.max(0, 1 - from / out) : null), outcome.served(c), outcome.origin(c)),
 };
+
+/** The series of the hit ratio. */
+export const RATIOS = [line("requests", "by requests", "hit", outcome.ratio), line("bytes", "by bytes", "collapsed", outcome.byteRatio)];
 
 /** Names of the series of the outcomes of the edge, and of routes, sites and caches. */
 export const EDGE_OUTCOMES = ["requests", "cache_hits", "cache_validated", "cache_collapsed", "cache_misses", "cache_passes",
