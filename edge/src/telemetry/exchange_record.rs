@@ -119,8 +119,8 @@ pub(super) fn begun(
     words[SERVER] = connection.server;
     words[OPENED] = connection.opened_us;
     words[SETUP] = pair(connection.connect_us, connection.tls_us.unwrap_or(NONE));
-    let flags = length as u32 | u32::from(is_cut) << 8 | u32::from(connection.is_http2) << 9;
-    words[FLAGS] = pair(nth, flags);
+    let flags = (u32::from(is_cut) << 8) | (u32::from(connection.is_http2) << 9);
+    words[FLAGS] = pair(nth, flags | length as u32);
     words[BEGAN] = began_us;
     let mut path = [0; PATH_MAX];
     path[..length].copy_from_slice(&target[..length]);
@@ -132,7 +132,7 @@ pub(super) fn begun(
 
 /// Encodes the result of an exchange.
 pub(super) fn ended(result: &ExchangeResult) -> Part<4> {
-    let facts = u32::from(result.status) | (result.end as u32) << 16;
+    let facts = u32::from(result.status) | ((result.end as u32) << 16);
     let cause = result.reason.map_or(0, |reason| reason as u64 + 1);
     let words = [
         // 0 says that the exchange is in progress.
@@ -168,14 +168,14 @@ pub(super) fn decoded(words: &[u64; WORDS]) -> ExchangeRecord {
             opened_us: words[OPENED],
             connect_us,
             tls_us: (tls_us != NONE).then_some(tls_us),
-            is_http2: flags >> 9 & 1 == 1,
+            is_http2: (flags >> 9) & 1 == 1,
         },
         closed: (words[CLOSED] > 0).then_some((words[CLOSED], by)),
         nth,
         began_us: words[BEGAN],
         result: (words[ENDED] > 0).then(|| result(words)),
         path,
-        is_cut: flags >> 8 & 1 == 1,
+        is_cut: (flags >> 8) & 1 == 1,
     }
 }
 
@@ -197,7 +197,7 @@ fn result(words: &[u64; WORDS]) -> ExchangeResult {
 }
 
 fn pair(high: u32, low: u32) -> u64 {
-    u64::from(high) << 32 | u64::from(low)
+    (u64::from(high) << 32) | u64::from(low)
 }
 
 fn halves(word: u64) -> (u32, u32) {

@@ -27,6 +27,7 @@ export function reuse(context, name) {
     if (!name() || at >= 0) return;
     try {
       data = await get("servers/connections", { upstream: name(), n: 1000 }, context.signal);
+      root.hidden = false;
       draw();
     } catch (error) {
       if (!context.signal.aborted) text(sentence, `Not available: ${error.message}`);
@@ -137,6 +138,7 @@ export function reuse(context, name) {
       one.nth === 1 && `connected in ${format.micros(c.connect_us)}`, c.tls_us && `TLS in ${format.micros(c.tls_us)}`].filter(Boolean).join(" · ");
   }
 
-  return h("section", { class: "block", "aria-label": "Requests by connection" }, h("div", { class: "head" }, h("h2", null, "Requests by connection"), ranges),
-    h("div", { class: "card byte-map" }, sentence, h("ul", { class: "legend keys" }, KEYS.map(([swatch, label]) => legend(swatch, label))), plot, where));
+  const root = h("section", { class: "block", hidden: true, "aria-label": "Requests by connection" }, h("div", { class: "head" }, h("h2", null, "Requests by connection"), ranges),
+    h("div", { class: "card byte-map" }, sentence, h("ul", { class: "legend keys" }, KEYS.map((one) => legend(...one))), plot, where));
+  return root;
 }

@@ -234,7 +234,7 @@ impl Connection {
             Poll::Ready(match result {
                 Ok(parsed) => {
                     self.reusable &= parsed.keeps;
-                    if !parsed.keeps {
+                    if !parsed.keeps && !last {
                         self.transport.note_server_ends();
                     }
                     if let Some(seconds) = parsed.idle_timeout_s {
