@@ -86,7 +86,13 @@ impl ServerExchanges {
         for (id, address) in self.servers {
             if servers.iter().all(|(other, _)| *other != id) {
                 let connections = Vec::new();
-                servers.push((id, Server { address, connections }));
+                servers.push((
+                    id,
+                    Server {
+                        address,
+                        connections,
+                    },
+                ));
             }
         }
         for ((id, ..), connection) in connections {
@@ -185,7 +191,11 @@ mod tests {
         let all = ServerExchanges {
             now_us: 9000,
             unix_ms: 1,
-            servers: vec![(1, "a:80".to_owned()), (2, "b:80".to_owned()), (1, "a:80".to_owned())],
+            servers: vec![
+                (1, "a:80".to_owned()),
+                (2, "b:80".to_owned()),
+                (1, "a:80".to_owned()),
+            ],
             exchanges,
         };
         serde_json::to_value(all.shown(most, &UrlMask::default())).expect("JSON")
@@ -217,25 +227,52 @@ mod tests {
         let servers = answer["servers"].as_array().expect("servers");
         assert_eq!(servers.len(), 2);
         let first = &servers[0]["connections"][0];
-        assert_eq!((&first["number"], &first["requests"]), (&json!(3), &json!(8)));
-        assert_eq!((&first["closed_us"], &first["tls_us"]), (&Value::Null, &Value::Null));
-        let paths: Vec<&Value> = first["exchanges"].as_array().expect("exchanges").iter().map(|one| &one["path"]).collect();
+        assert_eq!(
+            (&first["number"], &first["requests"]),
+            (&json!(3), &json!(8))
+        );
+        assert_eq!(
+            (&first["closed_us"], &first["tls_us"]),
+            (&Value::Null, &Value::Null)
+        );
+        let paths: Vec<&Value> = first["exchanges"]
+            .as_array()
+            .expect("exchanges")
+            .iter()
+            .map(|one| &one["path"])
+            .collect();
         assert_eq!(paths, [&json!("/a;token=***"), &json!("/b")]);
         assert_eq!(first["exchanges"][0]["end"], "in progress");
         let second = &servers[1]["connections"][0];
-        assert_eq!((&second["closed_us"], &second["closed_by"]), (&json!(1600), &json!("server")));
+        assert_eq!(
+            (&second["closed_us"], &second["closed_by"]),
+            (&json!(1600), &json!("server"))
+        );
         let exchange = &second["exchanges"][0];
-        assert_eq!((&exchange["status"], &exchange["head_us"]), (&Value::Null, &Value::Null));
-        assert_eq!((&exchange["end"], &exchange["reason"]), (&json!("failed"), &json!(Reason::BodyCut.text())));
+        assert_eq!(
+            (&exchange["status"], &exchange["head_us"]),
+            (&Value::Null, &Value::Null)
+        );
+        assert_eq!(
+            (&exchange["end"], &exchange["reason"]),
+            (&json!("failed"), &json!(Reason::BodyCut.text()))
+        );
     }
 
     #[test]
     fn only_the_last_exchanges_are_shown() {
-        let all = (0..10).map(|n| record(1, 1, n + 1, 1000 + u64::from(n), "/")).collect();
+        let all = (0..10)
+            .map(|n| record(1, 1, n + 1, 1000 + u64::from(n), "/"))
+            .collect();
         let answer = shown(all, 3);
         let connection = &answer["servers"][0]["connections"][0];
         assert_eq!(connection["requests"], 10);
-        let nth: Vec<_> = connection["exchanges"].as_array().expect("exchanges").iter().map(|one| one["nth"].as_u64()).collect();
+        let nth: Vec<_> = connection["exchanges"]
+            .as_array()
+            .expect("exchanges")
+            .iter()
+            .map(|one| one["nth"].as_u64())
+            .collect();
         assert_eq!(nth, [Some(8), Some(9), Some(10)]);
     }
 }

@@ -225,8 +225,14 @@ mod tests {
         let mut words = begun(&connection, 3, 2_000_000, b"/a/b");
         let record = decoded(&words);
         assert_eq!((record.connection, record.nth), (connection, 3));
-        assert_eq!((record.began_us, &record.path[..]), (2_000_000, &b"/a/b"[..]));
-        assert_eq!((record.result, record.closed, record.is_cut), (None, None, false));
+        assert_eq!(
+            (record.began_us, &record.path[..]),
+            (2_000_000, &b"/a/b"[..])
+        );
+        assert_eq!(
+            (record.result, record.closed, record.is_cut),
+            (None, None, false)
+        );
         let result = ExchangeResult {
             ended_us: 2_500_000,
             status: 502,
@@ -241,9 +247,16 @@ mod tests {
         assert_eq!(record.result, Some(result));
         assert_eq!(record.closed, Some((3_000_000, ClosedBy::Server)));
         assert_eq!(record.connection, connection);
-        for (end, by) in [(ExchangeEnd::Complete, ClosedBy::Sluice), (ExchangeEnd::Cancelled, ClosedBy::Sluice)] {
+        for (end, by) in [
+            (ExchangeEnd::Complete, ClosedBy::Sluice),
+            (ExchangeEnd::Cancelled, ClosedBy::Sluice),
+        ] {
             let reason = Reason::ALL.last().copied();
-            let result = ExchangeResult { end, reason, ..result };
+            let result = ExchangeResult {
+                end,
+                reason,
+                ..result
+            };
             put(&mut words, ended(&result));
             put(&mut words, closed(0, by));
             assert_eq!(decoded(&words).result, Some(result));
@@ -255,7 +268,10 @@ mod tests {
     fn queries_and_parameters_are_not_kept_and_long_paths_are_cut() {
         let path = |target: &[u8]| {
             let record = decoded(&begun(&ConnectionFacts::default(), 1, 1, target));
-            (String::from_utf8(record.path).expect("ASCII"), record.is_cut)
+            (
+                String::from_utf8(record.path).expect("ASCII"),
+                record.is_cut,
+            )
         };
         assert_eq!(path(b"/a?token=secret"), ("/a?".to_owned(), true));
         assert_eq!(path(b"/a;jsessionid=1/b"), ("/a;".to_owned(), true));

@@ -76,7 +76,7 @@ impl ExchangeRing {
 
     /// Returns the exchanges in the order in which they began, on any thread.
     pub fn read(&self) -> Vec<ExchangeRecord> {
-        let entries = self.entries.get().map_or(&[][..], |entries| entries);
+        let entries = self.entries.get().map_or(&[][..], |entries| &entries[..]);
         let mut all: Vec<_> = entries.iter().filter_map(Entry::read).collect();
         all.sort_unstable_by_key(|(position, _)| *position);
         all.iter().map(|(_, words)| decoded(words)).collect()
@@ -176,18 +176,27 @@ mod tests {
         let all = ring.read();
         let began: Vec<u64> = all.iter().map(|record| record.began_us).collect();
         assert_eq!(began, (2..=count + 1).collect::<Vec<_>>());
-        assert!(all.iter().all(|one| one.result.is_none() && one.closed.is_none()));
+        assert!(
+            all.iter()
+                .all(|one| one.result.is_none() && one.closed.is_none())
+        );
     }
 
     #[test]
     fn results_and_closes_belong_to_their_exchange() {
         let ring = ExchangeRing::default();
-        let (a, b) = (ring.begin(&connection(1), 1, 1, b"/a"), ring.begin(&connection(2), 1, 2, b"/b"));
+        let (a, b) = (
+            ring.begin(&connection(1), 1, 1, b"/a"),
+            ring.begin(&connection(2), 1, 2, b"/b"),
+        );
         ring.end(b, &result(9));
         ring.close(a, 10, ClosedBy::Server);
         let all = ring.read();
         assert_eq!((all[0].result, all[1].result), (None, Some(result(9))));
-        assert_eq!((all[0].closed, all[1].closed), (Some((10, ClosedBy::Server)), None));
+        assert_eq!(
+            (all[0].closed, all[1].closed),
+            (Some((10, ClosedBy::Server)), None)
+        );
         ring.end(99, &result(1));
     }
 
@@ -198,7 +207,8 @@ mod tests {
         std::thread::scope(|scope| {
             let writer = scope.spawn(|| {
                 for n in 2..200_000 {
-                    let position = ring.begin(&connection(n), n as u32, n, n.to_string().as_bytes());
+                    let position =
+                        ring.begin(&connection(n), n as u32, n, n.to_string().as_bytes());
                     ring.end(position, &result(n));
                 }
             });
@@ -207,7 +217,10 @@ mod tests {
                     let n = record.began_us;
                     assert_eq!(record.connection, connection(n));
                     if n > 1 {
-                        assert_eq!((record.nth, &record.path[..]), (n as u32, n.to_string().as_bytes()));
+                        assert_eq!(
+                            (record.nth, &record.path[..]),
+                            (n as u32, n.to_string().as_bytes())
+                        );
                     }
                     assert!(record.result.is_none_or(|found| found == result(n)));
                 }
@@ -221,9 +234,18 @@ mod tests {
         for ring in &rings {
             ring.begin(&connection(1), 1, 1, b"/");
         }
-        let sizes = rings.iter().map(|ring| ring.entries.get().map_or(0, |all| all.len()));
+        let sizes = rings
+            .iter()
+            .map(|ring| ring.entries.get().map_or(0, |all| all.len()));
         let sizes: Vec<usize> = sizes.collect();
-        assert!(sizes[199] < EXCHANGES / 150 && sizes[199] >= EXCHANGES_MIN, "{sizes:?}");
-        assert!(sizes.iter().all(|size| (EXCHANGES_MIN..=EXCHANGES_MAX).contains(size)));
+        assert!(
+            sizes[199] < EXCHANGES / 150 && sizes[199] >= EXCHANGES_MIN,
+            "{sizes:?}"
+        );
+        assert!(
+            sizes
+                .iter()
+                .all(|size| (EXCHANGES_MIN..=EXCHANGES_MAX).contains(size))
+        );
     }
 }

@@ -38,9 +38,7 @@ pub use access_options::{AccessFormat, AccessOptions, AccessTarget};
 pub use access_record::{AccessRecord, AccessTls, AccessUpstream};
 pub use access_writer::AccessWriter;
 pub use counter::Counter;
-pub use exchange_record::{
-    ClosedBy, ConnectionFacts, ExchangeEnd, ExchangeRecord, ExchangeResult,
-};
+pub use exchange_record::{ClosedBy, ConnectionFacts, ExchangeEnd, ExchangeRecord, ExchangeResult};
 pub use exchange_ring::ExchangeRing;
 pub use failures::Failures;
 pub use histogram::Histogram;

@@ -143,8 +143,12 @@ impl InProgress {
     /// Notes the outcome of the exchange. The last note counts.
     pub(super) fn note(&mut self, outcome: Outcome) {
         self.outcome = outcome;
-        if let (Some(recording), Outcome::Answered { status, head_us, .. }) =
-            (&mut self.recording, outcome)
+        if let (
+            Some(recording),
+            Outcome::Answered {
+                status, head_us, ..
+            },
+        ) = (&mut self.recording, outcome)
         {
             recording.note_head(status, head_us);
         }

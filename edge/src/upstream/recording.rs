@@ -219,14 +219,22 @@ mod tests {
         let all = ring.read();
         let facts = all[0].connection;
         assert_eq!(
-            (facts.server, facts.opened_us, facts.connect_us, facts.tls_us),
+            (
+                facts.server,
+                facts.opened_us,
+                facts.connect_us,
+                facts.tls_us
+            ),
             (7, 1_000_000, 1000, Some(200))
         );
         assert_eq!((all[0].nth, all[1].nth), (1, 2));
         assert_eq!(all[1].connection, facts);
         assert_eq!(end(&all[0]), (ExchangeEnd::Complete, 200, 1_000_300));
         assert_eq!(end(&all[1]), (ExchangeEnd::Cancelled, 0, 1_001_000));
-        assert_eq!(all[0].result.map(|one| (one.bytes, one.head_us)), Some((30, 50)));
+        assert_eq!(
+            all[0].result.map(|one| (one.bytes, one.head_us)),
+            Some((30, 50))
+        );
         assert_eq!(all[1].closed, Some((1_001_000, ClosedBy::Server)));
     }
 
@@ -239,7 +247,10 @@ mod tests {
         drop(connection);
         drop(exchange);
         let all = ring.read();
-        assert_eq!(all[0].result.and_then(|one| one.reason), Some(Reason::BodyCut));
+        assert_eq!(
+            all[0].result.and_then(|one| one.reason),
+            Some(Reason::BodyCut)
+        );
         assert_eq!(end(&all[0]).0, ExchangeEnd::Failed);
         assert_eq!(all[0].closed.map(|(_, by)| by), Some(ClosedBy::Sluice));
         assert!(all[0].connection.is_http2);

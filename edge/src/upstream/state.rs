@@ -1,8 +1,8 @@
 //! State of an upstream's servers that all workers share. Each worker writes it without contention,
 //! and any thread may read it.
 
-use std::sync::{Arc, Weak};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
+use std::sync::{Arc, Weak};
 
 use parking_lot::{Mutex, MutexGuard};
 

@@ -124,7 +124,9 @@ impl Transport {
 
     /// Notes for the record that the server has closed the connection, or announced that it will.
     pub(super) fn note_server_ends(&self) {
-        self.record.iter().for_each(ConnectionRecord::note_server_ends);
+        self.record
+            .iter()
+            .for_each(ConnectionRecord::note_server_ends);
     }
 
     /// Returns the server's address.

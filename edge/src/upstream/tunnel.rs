@@ -43,7 +43,9 @@ impl<S: AsyncRead + Unpin> AsyncRead for Tunnel<S> {
             let n = buf.filled().len() - before;
             self.permit.count_traffic(n as u64, 0);
             if n == 0 && polled.is_ready() {
-                self.record.iter().for_each(ConnectionRecord::note_server_ends);
+                self.record
+                    .iter()
+                    .for_each(ConnectionRecord::note_server_ends);
             }
             return polled;
         }

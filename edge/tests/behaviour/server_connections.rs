@@ -19,11 +19,17 @@ fn connections(edge: &Edge) -> Vec<Value> {
     let answer = answer(edge);
     let servers = answer["servers"].as_array().expect("servers");
     assert_eq!(servers.len(), 1, "{answer}");
-    servers[0]["connections"].as_array().expect("connections").clone()
+    servers[0]["connections"]
+        .as_array()
+        .expect("connections")
+        .clone()
 }
 
 fn exchanges(connection: &Value) -> Vec<Value> {
-    connection["exchanges"].as_array().expect("exchanges").clone()
+    connection["exchanges"]
+        .as_array()
+        .expect("exchanges")
+        .clone()
 }
 
 /// Waits until this many exchanges have ended, and returns the connections.
@@ -44,7 +50,11 @@ fn edge_of(origin: &Origin, upstream: &str) -> Edge {
 
 /// Waits until all connections are closed, and returns the sides that closed them.
 fn closed_by(edge: &Edge) -> Vec<Value> {
-    let all = || connections(edge).into_iter().map(|one| one["closed_by"].clone());
+    let all = || {
+        connections(edge)
+            .into_iter()
+            .map(|one| one["closed_by"].clone())
+    };
     eventually("closed connections", || all().all(|by| by.is_string()));
     all().collect()
 }
@@ -61,20 +71,40 @@ fn with_keepalive_one_connection_carries_all_requests() {
     let connection = &all[0];
     assert_eq!(connection["requests"], 5);
     assert_eq!(connection["protocol"], "HTTP/1.1");
-    assert!(connection["closed_us"].is_null() && connection["tls_us"].is_null(), "{connection}");
+    assert!(
+        connection["closed_us"].is_null() && connection["tls_us"].is_null(),
+        "{connection}"
+    );
     let opened = connection["opened_us"].as_u64().expect("a time");
     let mut last = opened;
     for (n, one) in exchanges(connection).iter().enumerate() {
         assert_eq!(one["nth"], n + 1);
-        assert_eq!((&one["status"], &one["end"]), (&200.into(), &"complete".into()), "{one}");
-        assert_eq!((&one["bytes"], &one["path"]), (&1000.into(), &"/x".into()), "{one}");
+        assert_eq!(
+            (&one["status"], &one["end"]),
+            (&200.into(), &"complete".into()),
+            "{one}"
+        );
+        assert_eq!(
+            (&one["bytes"], &one["path"]),
+            (&1000.into(), &"/x".into()),
+            "{one}"
+        );
         let time = |name: &str| one[name].as_u64().expect("a time");
-        assert!(last <= time("began_us") && time("began_us") <= time("ended_us"), "{connection}");
-        assert!(time("began_us") + time("head_us") <= time("ended_us"), "{one}");
+        assert!(
+            last <= time("began_us") && time("began_us") <= time("ended_us"),
+            "{connection}"
+        );
+        assert!(
+            time("began_us") + time("head_us") <= time("ended_us"),
+            "{one}"
+        );
         last = time("ended_us");
     }
     assert!(last <= answer(&edge)["now_us"].as_u64().expect("a time"));
-    assert_eq!(answer(&edge)["servers"][0]["address"], origin.addr().to_string());
+    assert_eq!(
+        answer(&edge)["servers"][0]["address"],
+        origin.addr().to_string()
+    );
 }
 
 #[test]
@@ -112,12 +142,22 @@ fn http2_carries_several_requests_at_a_time_on_one_connection() {
         for _ in 0..8 {
             scope.spawn(|| assert_eq!(edge.get("/held", &[]).status, 200));
         }
-        assert!(latch.wait_held(8, Duration::from_secs(60)), "eight requests");
+        assert!(
+            latch.wait_held(8, Duration::from_secs(60)),
+            "eight requests"
+        );
         let all = connections(&edge);
-        assert_eq!((all.len(), &all[0]["protocol"]), (1, &"HTTP/2".into()), "{all:?}");
+        assert_eq!(
+            (all.len(), &all[0]["protocol"]),
+            (1, &"HTTP/2".into()),
+            "{all:?}"
+        );
         let waiting = exchanges(&all[0]);
         assert_eq!(waiting.len(), 8);
-        assert!(waiting.iter().all(|one| one["end"] == "in progress"), "{waiting:?}");
+        assert!(
+            waiting.iter().all(|one| one["end"] == "in progress"),
+            "{waiting:?}"
+        );
         latch.release();
     });
     let all = ended(&edge, 8);
@@ -133,12 +173,19 @@ fn http2_carries_several_requests_at_a_time_on_one_connection() {
 
 #[test]
 fn failed_exchanges_have_their_reason() {
-    let origin = serving("/x", Resource::offset(10).fault(Fault::EndBeforeHead(Ending::Fin)));
+    let origin = serving(
+        "/x",
+        Resource::offset(10).fault(Fault::EndBeforeHead(Ending::Fin)),
+    );
     let edge = edge_of(&origin, "retry = { tries = 1 }");
     assert_eq!(edge.get("/x", &[]).status, 502);
     let all = ended(&edge, 1);
     let one = &exchanges(&all[0])[0];
-    assert_eq!((&one["end"], &one["status"]), (&"failed".into(), &Value::Null), "{one}");
+    assert_eq!(
+        (&one["end"], &one["status"]),
+        (&"failed".into(), &Value::Null),
+        "{one}"
+    );
     assert_eq!(one["reason"], "closed-before-head");
     assert_eq!(closed_by(&edge), ["server"]);
 }
@@ -159,21 +206,39 @@ fn secrets_and_hostile_text_of_urls_are_not_shown() {
     let origin = serving("/x", Resource::offset(10));
     let edge = edge_of(&origin, "");
     let long = format!("/{}/secret", "a".repeat(100));
-    let targets = ["/x?token=secret", "/x;jsessionid=secret/y", "/%3Cimg%20src=x%20onerror=alert(1)%3E?secret", "/x&sig=secret", &long];
+    let targets = [
+        "/x?token=secret",
+        "/x;jsessionid=secret/y",
+        "/%3Cimg%20src=x%20onerror=alert(1)%3E?secret",
+        "/x&sig=secret",
+        &long,
+    ];
     for target in targets {
         edge.get(target, &[]);
     }
     // Refused or not, none of this may become markup or control characters.
     edge.send_raw(b"GET /<b>\"'\\u0007\xff HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");
     eventually("all requests", || {
-        let all = connections(&edge).iter().map(|one| exchanges(one).len()).sum::<usize>();
+        let all = connections(&edge)
+            .iter()
+            .map(|one| exchanges(one).len())
+            .sum::<usize>();
         all >= targets.len()
     });
-    let text = edge.get_admin("/servers/connections?upstream=origin").text();
-    assert!(!text.contains("secret") && !text.contains(['<', '>', '&']), "{text}");
+    let text = edge
+        .get_admin("/servers/connections?upstream=origin")
+        .text();
+    assert!(
+        !text.contains("secret") && !text.contains(['<', '>', '&']),
+        "{text}"
+    );
     assert!(text.bytes().all(|b| matches!(b, b' '..=b'~')), "{text}");
     let all = connections(&edge);
-    let paths: Vec<String> = all.iter().flat_map(exchanges).map(|one| one["path"].as_str().expect("a path").to_owned()).collect();
+    let paths: Vec<String> = all
+        .iter()
+        .flat_map(exchanges)
+        .map(|one| one["path"].as_str().expect("a path").to_owned())
+        .collect();
     assert_eq!(paths[0], "/x?...");
     assert_eq!(paths[1], "/x;...");
     assert!(paths[2].starts_with("/%3Cimg%20src=x"), "{paths:?}");
