@@ -6,12 +6,12 @@ import * as format from "./format.js";
 import { choice, choose, legend } from "./parts.js";
 
 const RANGES = [[1, "1 s"], [10, "10 s"], [60, "60 s"]];
-const KEYS = [["p50", "connect"], ["hit", "2xx"], ["other", "3xx"], ["miss", "4xx"], ["error", "5xx, failed, closed by the server"], ["pass", "cancelled"], ["collapsed", "in progress"]];
+const KEYS = [["pass", "connect"], ["hit", "2xx"], ["validated", "3xx"], ["miss", "4xx"], ["error", "5xx, failed, closed by the server"], ["other", "cancelled"], ["collapsed", "in progress"]];
 /** Heights of a row and of one of several lanes in a row, width of the names, most rows of a server. */
 const [ROW, LANE, LEFT, ROWS] = [14, 6, 46, 30];
 
-const plural = (n, what) => `${format.count(n)} ${what}${n === 1 ? "" : "s"}`;
-const tone = (one) => ({ "in progress": "collapsed", failed: "error", cancelled: "pass" })[one.end] || { 3: "other", 4: "miss", 5: "error" }[Math.floor(one.status / 100)] || "hit";
+const plural = (n, what) => `${format.exact(n)} ${what}${n === 1 ? "" : "s"}`;
+const tone = (one) => ({ "in progress": "collapsed", failed: "error", cancelled: "other" })[one.end] || { 3: "validated", 4: "miss", 5: "error" }[Math.floor(one.status / 100)] || "hit";
 
 /** Returns the picture for the upstream whose name `name` returns. */
 export function reuse(context, name) {
@@ -99,7 +99,7 @@ export function reuse(context, name) {
       if (!c) continue;
       const [tried, begin, close] = [c.opened_us - c.connect_us, c.opened_us, c.closed_us ?? now].map(x);
       rect("line", begin, y + high / 2 - 1, close - begin, 2);
-      if (begin > LEFT) rect("p50", tried - 2, y, Math.max(2, begin - tried), high);
+      if (begin > LEFT) rect("pass", tried - 2, y, Math.max(2, begin - tried), high);
       for (const bar of list) rect(tone(bar.one), bar.x, bar.y, bar.w, bar.h);
       if (c.closed_us) rect(c.closed_by === "server" ? "error" : "text", close, y - 1, 2, high + 1);
     }
