@@ -55,6 +55,7 @@ files![
     "parts.js",
     "reasons.js",
     "recent.js",
+    "reuse.js",
     "routes.js",
     "state.js",
     "style.css",

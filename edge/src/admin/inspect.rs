@@ -10,6 +10,7 @@ use super::fetch_order::{FetchOrder, Fetching};
 use super::object::UrlState;
 use super::price::Price;
 use super::purge::{Order, Purging, Refusal};
+use super::server_exchanges::ServerExchanges;
 use super::server_order::ServerOrder;
 use super::status::{Status, UpstreamState};
 use super::tokens::Tokens;
@@ -100,6 +101,13 @@ pub trait Inspect: Send + Sync {
 
     /// Returns the state of all upstreams' servers. Must return quickly.
     fn upstreams(&self) -> BTreeMap<String, UpstreamState>;
+
+    /// Returns the last exchanges with the servers of the upstream of this name. Must return quickly.
+    ///
+    /// # Errors
+    ///
+    /// There is no such upstream. The refusal says which ones there are.
+    fn exchanges(&self, upstream: &str) -> Result<ServerExchanges, Refusal>;
 
     /// Carries out an order about a server.
     ///

@@ -26,6 +26,8 @@ mod peer;
 mod price;
 mod purge;
 mod server;
+mod server_connections;
+mod server_exchanges;
 mod server_order;
 mod servers;
 mod settings;
@@ -53,6 +55,7 @@ pub use object::{
 pub use price::Price;
 pub use purge::{Order, PurgeLogged, Purging, Refusal};
 pub use server::Admin;
+pub use server_exchanges::ServerExchanges;
 pub use server_order::{ServerOrder, ServerSet};
 pub use status::{
     FilesState, ReloadState, ServerState, ServerTotal, Status, UpstreamState, VolumeState,

@@ -112,7 +112,8 @@ pub(super) async fn events(
         .into_response()
 }
 
-fn json(text: String) -> Response {
+/// Returns the response with this text of JSON.
+pub(super) fn json(text: String) -> Response {
     (
         [
             (CONTENT_TYPE, "application/json"),
@@ -123,6 +124,7 @@ fn json(text: String) -> Response {
         .into_response()
 }
 
-fn refused(text: &'static str) -> Response {
+/// Returns the response to a request that can't be understood.
+pub(super) fn refused(text: &'static str) -> Response {
     (StatusCode::BAD_REQUEST, text).into_response()
 }

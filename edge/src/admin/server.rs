@@ -32,6 +32,7 @@ use super::metrics;
 use super::observed;
 use super::openapi;
 use super::purge::{BODY_MAX, LOG_WAIT_MAX, Order};
+use super::server_connections;
 use super::servers;
 use super::settings;
 use super::what_if;
@@ -58,6 +59,8 @@ GET  /stream?scope=SCOPE&member=NAME&series=NAMES
 GET  /health           ok
 GET  /openapi.json     the description of these pages, in OpenAPI 3.1
 GET  /servers          the servers of all upstreams, JSON
+GET  /servers/connections?upstream=NAME&n=200
+                       which request went over which connection to a server, JSON (docs/monitoring.md)
 GET  /certificates     the certificates, JSON
 GET  /settings         version, host name and price of traffic, JSON
 GET  /what-if          hit ratios that the caches would have with other sizes, JSON
@@ -185,6 +188,7 @@ routes! {
     "/purge" => post purge;
     "/reload" => post reload;
     "/servers" => get servers::list, post servers::order;
+    "/servers/connections" => get server_connections::show;
     "/certificates" => get certificates::list, post certificates::order;
     "/metrics" => get metrics;
     "/members" => get history::members;

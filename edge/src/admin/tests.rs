@@ -266,6 +266,10 @@ impl Inspect for Edge {
         self.status().upstreams
     }
 
+    fn exchanges(&self, _: &str) -> Result<ServerExchanges, Refusal> {
+        Ok(ServerExchanges::default())
+    }
+
     fn order_server(&self, order: &ServerOrder) -> Result<(), Refusal> {
         let expected = ServerOrder {
             upstream: "origin".to_owned(),

@@ -132,6 +132,7 @@ impl Checker {
         let gauges = Rc::new(Gauges {
             worker: self.counters.clone(),
             server: server.worker(),
+            recorder: None,
         });
         let permit = Permit::new(Weak::<Nobody>::new(), gauges.clone(), 0);
         let exchange = InProgress::begin(&self.balancing, &gauges, 0);

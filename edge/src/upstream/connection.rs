@@ -16,6 +16,7 @@ use super::inbound::{Failure, Received, Step};
 use super::options::Limits;
 use super::outbound::Outbound;
 use super::permit::{InProgress, Permit};
+use super::recording::ExchangeRecording;
 use super::sample::Sample;
 use super::transport::Transport;
 use super::tunnel::Tunnel;
@@ -204,6 +205,14 @@ impl Stream {
         }
     }
 
+    /// Begins the record of the exchange, if the connection is still open and its exchanges are recorded.
+    pub(super) fn begin_recording(&self, target: &str, sent_us: u64) -> Option<ExchangeRecording> {
+        match self {
+            Stream::Http1(connection) => connection.begin_recording(target, sent_us),
+            Stream::Http2(stream) => stream.begin_recording(target, sent_us),
+        }
+    }
+
     /// Sends a request and waits for the final head. Interim heads except 100 are passed to
     /// `interim`.
     pub(super) async fn send(
@@ -330,8 +339,10 @@ impl Stream {
                 let parts = connection.into_tunnel(limits).await;
                 let (transport, early, permit) =
                     parts.inspect_err(|fault| exchange.note_failure(fault))?;
+                let (stream, record) = transport.into_stream();
                 Ok(Box::new(Tunnel {
-                    stream: transport.into_stream(),
+                    stream,
+                    record,
                     early,
                     _exchange: exchange,
                     permit,

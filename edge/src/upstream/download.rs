@@ -174,6 +174,9 @@ impl Download {
     fn note_bytes(&mut self, n: u64) {
         let record = &self.forward.record;
         record.body_bytes.set(record.body_bytes.get() + n);
+        if let Some(lease) = &mut self.lease {
+            lease.note_bytes(n);
+        }
         self.forward
             .upstream
             .count_bytes(self.forward.options.counters(), n);

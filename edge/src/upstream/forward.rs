@@ -65,6 +65,7 @@ impl Forward {
             let sent_us = self.upstream.clock.monotonic_us();
             tries.begin(sent_us);
             tries.note_sent(server, sent_us);
+            lease.begin_recording(self.target(), sent_us);
             let outbound = self.outbound();
             let sent = lease.send(&outbound, self.limits(), |head| self.show(head));
             match sent.await {

@@ -9,6 +9,7 @@ use super::openings::OpeningGuard;
 use super::options::Limits;
 use super::outbound::Outbound;
 use super::permit::{InProgress, Permit};
+use super::recording::Recorder;
 use super::state::ServerState;
 use super::transport::{Transport, Unconnected};
 use crate::balance::Outcome;
@@ -89,8 +90,13 @@ impl Opening {
 
     /// Connects within the time that `limits` has for it.
     pub(super) async fn connect(mut self, limits: &Limits) -> Result<Opened, Fault> {
+        let recorder = self.permit.recorder().cloned();
+        let began_us = recorder.as_ref().map_or(0, Recorder::now_us);
         match Transport::connect(self.permit.state(), limits, self.needs_http1).await {
-            Ok(transport) => {
+            Ok(mut transport) => {
+                if let Some(recorder) = recorder {
+                    transport.record(&recorder, self.permit.state().id(), began_us);
+                }
                 if !self.needs_http1 {
                     let protocol = self.permit.state().protocol();
                     protocol.note(transport.is_http2());
@@ -139,6 +145,16 @@ impl Lease {
         sent
     }
 
+    /// Begins the record of the exchange, whose request has this target and is sent at the time `sent_us`.
+    pub(super) fn begin_recording(&mut self, target: &str, sent_us: u64) {
+        self.exchange.recording = self.stream.begin_recording(target, sent_us);
+    }
+
+    /// Notes bytes of content that were received.
+    pub(super) fn note_bytes(&mut self, bytes: u64) {
+        self.exchange.note_bytes(bytes);
+    }
+
     /// Notes the outcome of the exchange, for the balancer.
     pub(super) fn note(&mut self, outcome: Outcome) {
         self.exchange.note(outcome);
@@ -155,15 +171,17 @@ impl Lease {
         self.exchange.note_failure(fault);
     }
 
-    /// Ends a complete exchange. Returns the connection if it is not in the pool and now has room
-    /// for an exchange.
-    pub(super) fn end(self) -> Option<Connection> {
+    /// Ends an exchange that is complete at the time `now_us`. Returns the connection if it is not in the
+    /// pool and now has room for an exchange.
+    pub(super) fn end(mut self, now_us: u64) -> Option<Connection> {
+        self.exchange.note_complete(now_us);
         self.stream.end()
     }
 
     /// Abandons the room but not the exchange, which continues on another connection. Returns the
     /// permit of the connection unless the connection stays open.
-    pub(super) fn abandon(self) -> (InProgress, Option<Permit>) {
+    pub(super) fn abandon(mut self) -> (InProgress, Option<Permit>) {
+        self.exchange.recording = None;
         (self.exchange, self.stream.abandon())
     }
 

@@ -21,6 +21,7 @@
 //! `connect_attempts` permits.
 //! `server_protocol` is the protocol that a server has turned out to speak.
 //! `names` are the names of servers that are resolved again and again, `changes` notifies workers.
+//! `recording` notes which exchange uses which connection.
 //! `state` is what all workers share about the servers, `slots` one worker's copy of it, `worker`
 //! what belongs to one worker.
 
@@ -68,6 +69,7 @@ mod probe;
 mod probe_waiters;
 mod queue_entry;
 mod receive;
+mod recording;
 mod redirect;
 mod redirect_names;
 mod redirect_rule;

@@ -5,6 +5,7 @@ use std::rc::{Rc, Weak};
 use std::sync::Arc;
 
 use super::balancing::{Balancing, Ended};
+use super::recording::{ExchangeRecording, Recorder};
 use super::state::{ServerState, WorkerCounters};
 use crate::balance::Outcome;
 use crate::handler::Fault;
@@ -30,6 +31,8 @@ pub(super) struct Permit {
 pub(super) struct Gauges {
     pub(super) worker: Arc<Counters>,
     pub(super) server: WorkerCounters,
+    /// Records the exchanges of connections. `None`: of a health check.
+    pub(super) recorder: Option<Recorder>,
 }
 
 impl Permit {
@@ -48,6 +51,11 @@ impl Permit {
     /// Returns the state of the connection's server that all workers share.
     pub(super) fn state(&self) -> &Arc<ServerState> {
         &self.gauges.server.server
+    }
+
+    /// Returns the recorder of the connection's exchanges.
+    pub(super) fn recorder(&self) -> Option<&Recorder> {
+        self.gauges.recorder.as_ref()
     }
 
     /// Returns the counters in which the connection is counted.
@@ -83,7 +91,7 @@ impl Permit {
     }
 
     fn gauges(&self) -> (&Counter, &Counter) {
-        let Gauges { worker, server } = &*self.gauges;
+        let Gauges { worker, server, .. } = &*self.gauges;
         match self.busy {
             true => (&worker.upstream_busy_now, &server.busy),
             false => (&worker.upstream_idle_now, &server.idle),
@@ -110,6 +118,8 @@ pub(super) struct InProgress {
     outcome: Outcome,
     /// Time of the end of the response, if it has ended.
     ended_us: Option<u64>,
+    /// The record of the exchange on its current connection, from when the request is sent.
+    pub(super) recording: Option<ExchangeRecording>,
 }
 
 impl InProgress {
@@ -126,18 +136,43 @@ impl InProgress {
             server,
             outcome: Outcome::Cancelled,
             ended_us: None,
+            recording: None,
         }
     }
 
     /// Notes the outcome of the exchange. The last note counts.
     pub(super) fn note(&mut self, outcome: Outcome) {
         self.outcome = outcome;
+        if let (
+            Some(recording),
+            Outcome::Answered {
+                status, head_us, ..
+            },
+        ) = (&mut self.recording, outcome)
+        {
+            recording.note_head(status, head_us);
+        }
+    }
+
+    /// Notes bytes of content that were received.
+    pub(super) fn note_bytes(&mut self, bytes: u64) {
+        if let Some(recording) = &mut self.recording {
+            recording.note_bytes(bytes);
+        }
+    }
+
+    /// Notes that all of the response was received until the time `now_us`.
+    pub(super) fn note_complete(&mut self, now_us: u64) {
+        if let Some(recording) = &mut self.recording {
+            recording.note_end(now_us);
+        }
     }
 
     /// Notes the time from sending the request to the end of the response, in microseconds, and the
     /// time `now_us` of the end.
     pub(super) fn note_end(&mut self, took_us: u64, now_us: u64) {
         self.ended_us = Some(now_us);
+        self.note_complete(now_us);
         if let Outcome::Answered { total_us, .. } = &mut self.outcome {
             *total_us = Some(took_us);
         }
@@ -146,6 +181,9 @@ impl InProgress {
     /// Notes that the exchange failed.
     pub(super) fn note_failure(&mut self, fault: &Fault) {
         self.outcome = outcome_of(fault);
+        if let Some(recording) = &mut self.recording {
+            recording.note_failure(fault.reason);
+        }
     }
 }
 

@@ -318,7 +318,7 @@ impl Pool {
     /// request or kept for a later one; a connection that cannot be used again is closed.
     pub(super) fn give_back(self: &Rc<Pool>, lease: Lease, now_us: u64) {
         let parked = self.unpark(&lease);
-        if let Some(connection) = lease.end().or(parked) {
+        if let Some(connection) = lease.end(now_us).or(parked) {
             self.keep_from(connection, now_us);
         }
     }

@@ -174,7 +174,7 @@ impl ServerState {
     }
 
     /// Returns a number that is the same for this address in each run of the program.
-    pub(super) fn id(&self) -> u64 {
+    pub fn id(&self) -> u64 {
         KeyHash::of_bytes(self.address.as_bytes()).low()
     }
 

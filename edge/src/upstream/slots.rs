@@ -11,6 +11,7 @@ use super::condition::{Order, Summary};
 use super::connection::{Connection, Stream};
 use super::openings::Openings;
 use super::permit::Gauges;
+use super::recording::Recorder;
 use super::state::{ServerState, UpstreamState};
 use crate::handler::Fault;
 use crate::reason::Reason;
@@ -27,6 +28,7 @@ pub(super) struct Slots {
     /// Version of the state that this copy has; 0 before the first `refresh`.
     version: Cell<u64>,
     servers: RefCell<Vec<Rc<PooledServer>>>,
+    recorder: Recorder,
 }
 
 /// A slot, with this worker's connections to its server.
@@ -68,6 +70,7 @@ impl Slots {
             counters: counters.clone(),
             version: Cell::new(0),
             servers: RefCell::default(),
+            recorder: Recorder::new(state.exchange_ring(), clock.clone()),
         }
     }
 
@@ -132,6 +135,7 @@ impl Slots {
         let gauges = Gauges {
             worker: self.counters.clone(),
             server: state.worker(),
+            recorder: Some(self.recorder.clone()),
         };
         Rc::new(PooledServer {
             gauges: Rc::new(gauges),

@@ -1,8 +1,8 @@
 //! State of an upstream's servers that all workers share. Each worker writes it without contention,
 //! and any thread may read it.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
+use std::sync::{Arc, Weak};
 
 use parking_lot::{Mutex, MutexGuard};
 
@@ -22,7 +22,9 @@ use crate::http::Scheme;
 use crate::reason::Reason;
 use crate::resolve::{self, Answer, Event, Failure, Target};
 use crate::sys::Clock;
-use crate::telemetry::{EffectiveState, Measures, Numbers, ServerMeasures, ServerNumbers};
+use crate::telemetry::{
+    EffectiveState, ExchangeRecord, ExchangeRing, Measures, Numbers, ServerMeasures, ServerNumbers,
+};
 use crate::tls;
 
 /// Most slots of an upstream.
@@ -40,6 +42,8 @@ pub struct UpstreamState {
     /// Requests that reached no server.
     unreached: FailureLog,
     past: Mutex<Past>,
+    /// The last exchanges of each worker, as long as the worker uses this upstream.
+    exchanges: Mutex<Vec<Weak<ExchangeRing>>>,
 }
 
 /// A server whose name has no address yet.
@@ -120,6 +124,7 @@ impl UpstreamState {
             servers,
             unreached: FailureLog::default(),
             past: Mutex::default(),
+            exchanges: Mutex::default(),
         };
         for (server, targets) in state.names.targets() {
             state.set_targets(server, &targets, None);
@@ -215,6 +220,22 @@ impl UpstreamState {
         drop(past);
         slots.iter().for_each(|slot| total.add(slot));
         (total.numbers, total.measures)
+    }
+
+    /// Creates the ring for the exchanges of one more worker.
+    pub(super) fn exchange_ring(&self) -> Arc<ExchangeRing> {
+        let ring = Arc::<ExchangeRing>::default();
+        let mut rings = self.exchanges.lock();
+        rings.retain(|ring| ring.strong_count() > 0);
+        rings.push(Arc::downgrade(&ring));
+        ring
+    }
+
+    /// Returns the last exchanges of all workers. Those of one worker are in the order in which they began.
+    pub fn exchanges(&self) -> Vec<ExchangeRecord> {
+        let rings = self.exchanges.lock().clone();
+        let rings = rings.iter().filter_map(Weak::upgrade);
+        rings.flat_map(|ring| ring.read()).collect()
     }
 
     /// Begins to look up the names of servers, if that has not begun.

@@ -16,6 +16,7 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, ReadBuf};
 use super::encrypted::Encrypted;
 use super::error_detail::ErrorDetail;
 use super::options::{Http2, Limits};
+use super::recording::{ConnectionRecord, ExchangeRecording, Recorder};
 use super::socket::Socket;
 use super::state::ServerState;
 use crate::reason::Reason;
@@ -50,6 +51,8 @@ pub(super) struct Transport {
     write_broken: bool,
     /// The error of TLS that ended the connection.
     tls_error: Option<tls::ConnectError>,
+    /// The record of the connection's exchanges, if they are recorded.
+    record: Option<ConnectionRecord>,
 }
 
 /// The reason for which a server could not be connected to.
@@ -103,7 +106,27 @@ impl Transport {
             write_blocked: false,
             write_broken: false,
             tls_error: None,
+            record: None,
         })
+    }
+
+    /// Has the exchanges of the connection recorded, which began to be opened to the server with this id at the time
+    /// `began_us`.
+    pub(super) fn record(&mut self, recorder: &Recorder, server: u64, began_us: u64) {
+        self.record = Some(recorder.opened(server, began_us, self.handshake, self.is_http2));
+    }
+
+    /// Begins the record of an exchange, if the connection's exchanges are recorded.
+    pub(super) fn begin_recording(&self, target: &str, sent_us: u64) -> Option<ExchangeRecording> {
+        let record = self.record.as_ref()?;
+        Some(record.begin(target, sent_us))
+    }
+
+    /// Notes for the record that the server has closed the connection, or announced that it will.
+    pub(super) fn note_server_ends(&self) {
+        self.record
+            .iter()
+            .for_each(ConnectionRecord::note_server_ends);
     }
 
     /// Returns the server's address.
@@ -150,10 +173,14 @@ impl Transport {
     /// Whether the server has neither closed the connection nor sent anything. Queries the kernel,
     /// since the runtime learns of an event only when it polls next.
     pub(super) fn is_quiet(&mut self) -> bool {
-        match &mut self.link {
+        let is_quiet = match &mut self.link {
             Link::Plain(socket) => socket.is_quiet(),
             Link::Tls(stream) => stream.is_quiet(),
+        };
+        if !is_quiet {
+            self.note_server_ends();
         }
+        is_quiet
     }
 
     /// Returns the kernel's data about the connection.
@@ -237,8 +264,12 @@ impl Transport {
     /// Notes a read's result.
     fn note_read(&mut self, read: io::Result<usize>) -> Poll<io::Result<usize>> {
         match &read {
-            Ok(n) => self.read += *n as u64,
-            Err(error) => self.tls_error = tls::ConnectError::of_io(error),
+            Ok(n @ 1..) => self.read += *n as u64,
+            Ok(0) => self.note_server_ends(),
+            Err(error) => {
+                self.tls_error = tls::ConnectError::of_io(error);
+                self.note_server_ends();
+            }
         }
         Poll::Ready(read)
     }
@@ -257,6 +288,7 @@ impl Transport {
             Poll::Ready(Ok(n)) => self.written += n as u64,
             Poll::Ready(Err(e)) if is_refusal(&e) => {
                 self.write_broken = true;
+                self.note_server_ends();
                 return Poll::Ready(Ok(length));
             }
             _ => {}
@@ -264,9 +296,14 @@ impl Transport {
         polled
     }
 
-    /// Returns the plain byte stream, for a tunnel.
-    pub(super) fn into_stream(self) -> impl AsyncRead + AsyncWrite + Unpin + 'static {
-        self.link
+    /// Returns the plain byte stream, for a tunnel, and the record of the connection.
+    pub(super) fn into_stream(
+        self,
+    ) -> (
+        impl AsyncRead + AsyncWrite + Unpin + 'static,
+        Option<ConnectionRecord>,
+    ) {
+        (self.link, self.record)
     }
 }
 

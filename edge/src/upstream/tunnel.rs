@@ -8,11 +8,14 @@ use bytes::{Buf, Bytes};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::permit::{InProgress, Permit};
+use super::recording::ConnectionRecord;
 
 /// The origin's end of a tunnel. Counts as one of the server's connections, and as an exchange in
 /// progress, until it is dropped.
 pub(super) struct Tunnel<S> {
     pub(super) stream: S,
+    /// The record of the connection, if there is one.
+    pub(super) record: Option<ConnectionRecord>,
     /// Bytes that the server sent directly after its head.
     pub(super) early: Bytes,
     pub(super) _exchange: InProgress,
@@ -39,6 +42,11 @@ impl<S: AsyncRead + Unpin> AsyncRead for Tunnel<S> {
             let polled = Pin::new(&mut self.stream).poll_read(cx, buf);
             let n = buf.filled().len() - before;
             self.permit.count_traffic(n as u64, 0);
+            if n == 0 && polled.is_ready() {
+                self.record
+                    .iter()
+                    .for_each(ConnectionRecord::note_server_ends);
+            }
             return polled;
         }
         let n = self.early.len().min(buf.remaining());

@@ -13,8 +13,8 @@ use super::preview::{self, request::fields};
 use super::snapshot::Snapshot;
 use crate::admin::{
     CertificateOrder, Certificates, Explanation, FetchOrder, Fetching, FilesState, Inspect,
-    ObjectState, Order, Ordered, Price, Purging, Question, Refusal, ReloadState, ServerOrder,
-    Status, Tokens, UpstreamState, UrlObjects, UrlState, WhatIf,
+    ObjectState, Order, Ordered, Price, Purging, Question, Refusal, ReloadState, ServerExchanges,
+    ServerOrder, Status, Tokens, UpstreamState, UrlObjects, UrlState, WhatIf,
 };
 use crate::config::RoutePlan;
 use crate::files;
@@ -177,6 +177,10 @@ impl Inspect for Edge {
 
     fn upstreams(&self) -> BTreeMap<String, UpstreamState> {
         self.upstream_states()
+    }
+
+    fn exchanges(&self, upstream: &str) -> Result<ServerExchanges, Refusal> {
+        self.server_exchanges(upstream)
     }
 
     fn order_server(&self, order: &ServerOrder) -> Result<(), Refusal> {

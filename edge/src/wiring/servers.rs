@@ -1,9 +1,12 @@
 //! The servers of all upstreams for the admin API, and the operator's orders about them.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use super::edge::Edge;
-use crate::admin::{Refusal, ServerOrder, ServerSet, ServerState, ServerTotal, UpstreamState};
+use crate::admin::{
+    Refusal, ServerExchanges, ServerOrder, ServerSet, ServerState, ServerTotal, UpstreamState,
+};
 use crate::upstream::{self, Explanation, Order, unknown};
 
 impl Edge {
@@ -17,13 +20,34 @@ impl Edge {
             .collect()
     }
 
+    /// Returns the last exchanges with the servers of an upstream.
+    pub(super) fn server_exchanges(&self, name: &str) -> Result<ServerExchanges, Refusal> {
+        let state = self.upstream(name)?;
+        // First, so that the servers of all exchanges are known.
+        let exchanges = state.exchanges();
+        let servers = state.servers();
+        let servers = servers.iter();
+        Ok(ServerExchanges {
+            now_us: self.clock.monotonic_us(),
+            unix_ms: self.clock.unix_ms(),
+            servers: servers
+                .map(|server| (server.id(), server.address().to_owned()))
+                .collect(),
+            exchanges,
+        })
+    }
+
+    /// Returns the state of an upstream of the configuration in use.
+    fn upstream(&self, name: &str) -> Result<Arc<upstream::UpstreamState>, Refusal> {
+        let snapshot = self.snapshots.borrow().clone();
+        let names = || snapshot.upstreams.keys().map(String::as_str);
+        let state = snapshot.upstreams.get(name).cloned();
+        state.ok_or_else(|| refusal(unknown("upstream", name, names())))
+    }
+
     /// Carries out an order about a server of the configuration in use.
     pub(super) fn carry_out(&self, order: &ServerOrder) -> Result<(), Refusal> {
-        let snapshot = self.snapshots.borrow().clone();
-        let Some(state) = snapshot.upstreams.get(&order.upstream) else {
-            let names = snapshot.upstreams.keys().map(String::as_str);
-            return Err(refusal(unknown("upstream", &order.upstream, names)));
-        };
+        let state = self.upstream(&order.upstream)?;
         let set = order.set.map(|set| match set {
             ServerSet::Up => Order::Up,
             ServerSet::Drain => Order::Drain,
@@ -33,7 +57,7 @@ impl Edge {
         if state.order(&order.server, set, order.weight, now_us) {
             return Ok(());
         }
-        let servers = upstream_state(state, now_us).servers;
+        let servers = upstream_state(&state, now_us).servers;
         let names = servers.iter().map(|server| server.name.as_str());
         let addresses = servers.iter().map(|server| server.address.as_str());
         let known = names.chain(addresses);

@@ -107,6 +107,7 @@ mod resume;
 mod retries;
 mod route_numbers;
 mod rule_precedence;
+mod server_connections;
 mod server_names;
 mod server_tls;
 mod server_tls_faults;

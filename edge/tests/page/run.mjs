@@ -489,6 +489,36 @@ async function sums(browser) {
   ok("sums");
 }
 
+/** The picture of connections shows single requests, to the pointer and to the keyboard. */
+async function connections(browser) {
+  for (const [width, colorScheme] of [[360, "dark"], [1280, "light"]]) {
+    const page = await open(browser, { viewport: { width, height: 900 }, colorScheme });
+    await show(page, "upstreams");
+    const picture = page.getByRole("region", { name: "Requests by connection" });
+    await picture.getByText(/[1-9][0-9]* requests? over [1-9][0-9]* connections?: /).waitFor();
+    await picture.getByRole("button", { name: "60 s" }).click();
+    const plot = picture.locator(".plot");
+    const heights = await picture.locator("canvas").evaluate((canvas) => {
+      const { data, width, height } = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height);
+      return { drawn: data.some((value) => value > 0), width, height };
+    });
+    assert.ok(heights.drawn && heights.height > 40, JSON.stringify(heights));
+    await plot.focus();
+    for (const key of ["End", "ArrowUp", "ArrowDown", "ArrowLeft"]) await page.keyboard.press(key);
+    const note = picture.locator(".note");
+    assert.match(await note.innerText(), /^\/.* · request [0-9]+ of connection [0-9]+, HTTP\/1\.1/);
+    assert.match(await page.locator("#says").innerText(), /of connection [0-9]+/);
+    await axe(page, `connections, ${width} pixels`);
+    await noOverflow(page, `connections, ${width} pixels`);
+    await picture.screenshot({ path: path.join(screenshots, `reuse-${width}-${colorScheme}.png`) });
+    await page.keyboard.press("Escape");
+    assert.equal(await note.innerText(), "");
+    assert.deepEqual(page.errors, []);
+    await page.context().close();
+  }
+  ok("picture of connections");
+}
+
 /** Text of requests is never markup. */
 async function hostile(browser) {
   const page = await open(browser);
@@ -549,6 +579,7 @@ try {
   await keyboard(browser);
   await purge(browser);
   await drain(browser);
+  await connections(browser);
   await hostile(browser);
   await hostileRequests(browser);
   await tabs(browser);

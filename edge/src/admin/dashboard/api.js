@@ -70,7 +70,7 @@ const headers = (more) => (token ? { ...more, Authorization: `Bearer ${token}` }
 function address(path, params) {
   const query = new URLSearchParams();
   for (const [key, value] of Object.entries(params || {})) {
-    if (value !== undefined && value !== null) query.set(key, value);
+    if (value != null) query.set(key, value);
   }
   const text = query.toString().replaceAll("%2C", ",").replaceAll("*", "%2A");
   // The page is at /dashboard/, and the pages of the API are beside it.

@@ -2,12 +2,13 @@
 
 import { color, h } from "./dom.js";
 import * as format from "./format.js";
+import { legend } from "./parts.js";
 
 const ROW = 22;
 const GAP = 4;
 
 /** Bytes of an inclusive range, which may have no known end. */
-const end = (span, length) => (span.last === null || span.last === undefined ? length : Math.min(length, span.last + 1));
+const end = (span, length) => (span.last == null ? length : Math.min(length, span.last + 1));
 const total = (spans, length) => spans.reduce((sum, span) => sum + Math.max(0, end(span, length) - span.first), 0);
 
 /** Returns the places of an object's bytes, each with its spans. */
@@ -35,8 +36,8 @@ export function byteMap(object) {
   canvas.addEventListener("mouseleave", () => { where.textContent = ""; });
   canvas.style.setProperty("height", `${list.length * (ROW + GAP)}px`);
   new ResizeObserver(() => paint(canvas, list, length)).observe(canvas);
-  const names = h("ul", { class: "legend keys" }, list.map(([name, tone, spans]) => h("li", null,
-    h("span", { class: `swatch c-${tone}`, "aria-hidden": "true" }), h("span", { class: "name" }, name), h("span", { class: "value" }, format.bytes(total(spans, length))), h("span", { class: "before" }, format.share(length > 0 ? total(spans, length) / length : null)))));
+  const names = h("ul", { class: "legend keys" }, list.map(([name, tone, spans]) => legend(tone, name,
+    h("span", { class: "value" }, format.bytes(total(spans, length))), h("span", { class: "before" }, format.share(length > 0 ? total(spans, length) / length : null)))));
   const scale = h("div", { class: "scale", "aria-hidden": "true" }, [0, 0.25, 0.5, 0.75, 1].filter((part) => length > 99 || Number.isInteger(length * part)).map((part) => h("span", null, format.bytes(Math.round(length * part)))));
   return h("div", { class: "byte-map" }, names, canvas, scale, where);
 }

@@ -3,7 +3,8 @@
 import { get } from "./api.js";
 import { h, put } from "./dom.js";
 import * as format from "./format.js";
-import { ROUTE_OUTCOMES, lift, outcome, over, plus } from "./metrics.js";
+import { RATIOS, ROUTE_OUTCOMES, lift, line, over, plus } from "./metrics.js";
+import { OUTCOME_SERIES } from "./overview.js";
 import { badge, card, choice, choose, facts, failed, meter, note, refresh, trouble } from "./parts.js";
 import { get as param, set } from "./state.js";
 import { showTable } from "./table.js";
@@ -94,16 +95,13 @@ function showCharts(box, context, names) {
   const chart = (options) => context.chart({ feed, ...options });
   put(box, h("div", { class: "head" }, h("h2", null, `History of ${chosen}`), pick("Cache", "cache", names, chosen)),
     h("div", { class: "grid three" },
-      chart({ id: "c-hits", title: "Hit ratio", unit: "share", series: [
-        { key: "requests", label: "by requests", color: "hit", of: outcome.ratio }, { key: "bytes", label: "by bytes", color: "collapsed", of: outcome.byteRatio }] }),
+      chart({ id: "c-hits", title: "Hit ratio", unit: "share", series: RATIOS }),
       chart({ id: "c-fill", title: "Memory against its limit", unit: "bytes", series: [
-        { key: "used", label: "used", color: "hit", of: (c) => c("bytes") }, { key: "limit", label: "limit", color: "error", of: (c) => c("limit") }] }),
-      chart({ id: "c-outcome", title: "Requests", unit: "rate", stacked: true, series: [
-        { key: "hit", label: "hit", color: "hit", of: outcome.hits }, { key: "validated", label: "validated", color: "validated", of: outcome.validated },
-        { key: "collapsed", label: "collapsed", color: "collapsed", of: outcome.collapsed }, { key: "miss", label: "miss", color: "miss", of: outcome.misses }, { key: "pass", label: "pass", color: "pass", of: outcome.passes }] }),
-      chart({ id: "c-evicted", title: "Evictions", unit: "rate", series: [{ key: "evicted", label: "objects and blocks", color: "miss", of: (c) => c("evicted") }] }),
-      chart({ id: "c-age", title: "Time since the last use of what is evicted", unit: "seconds", note: "Short times mean that the cache is too small for what is requested.", series: [{ key: "age", label: "age", color: "collapsed", of: (c) => c("evicted_age_seconds") }] }),
-      chart({ id: "c-volume", title: "Found on volumes", unit: "rate", series: [{ key: "hits", label: "objects and blocks", color: "collapsed", of: (c) => c("volume_hits") }] })));
+        line("used", "used", "hit", "bytes"), line("limit", "limit", "error")] }),
+      chart({ id: "c-outcome", title: "Requests", stacked: true, series: OUTCOME_SERIES.slice(0, -1) }),
+      chart({ id: "c-evicted", title: "Evictions", series: [line("evicted", "objects and blocks", "miss")] }),
+      chart({ id: "c-age", title: "Time since the last use of what is evicted", unit: "seconds", note: "Short times mean that the cache is too small for what is requested.", series: [line("age", "age", "collapsed", "evicted_age_seconds")] }),
+      chart({ id: "c-volume", title: "Found on volumes", series: [line("hits", "objects and blocks", "collapsed", "volume_hits")] })));
 }
 
 let shownVolumes = null;
@@ -137,13 +135,13 @@ function showVolumes(box, context, volumes) {
   const chart = (options) => context.chart({ feed, ...options });
   put(box, h("h2", null, "Volumes"), shownVolumes, h("div", { class: "head" }, h("h2", null, `Load of ${chosen}`), pick("Volume", "volume", names, chosen)),
     h("div", { class: "grid three" },
-      chart({ id: "v-busy", title: "Busy", note: "Share of the time in which the disk worked, for any program (iostat).", unit: "share", range: () => [0, 1], series: [{ key: "busy", label: "busy", color: "miss", of: busy }] }),
-      chart({ id: "v-queue", title: "Queue", note: "Mean number of requests that the disk had to serve.", unit: "count", series: [{ key: "queue", label: "requests", color: "collapsed", of: queue }] }),
-      chart({ id: "v-await", title: "Await", note: "Mean time of one read or write, with the time in the queue.", unit: "seconds", series: [{ key: "await", label: "time", color: "p99", of: waited }] }),
+      chart({ id: "v-busy", title: "Busy", note: "Share of the time in which the disk worked, for any program (iostat).", unit: "share", range: () => [0, 1], series: [line("busy", "busy", "miss", busy)] }),
+      chart({ id: "v-queue", title: "Queue", note: "Mean number of requests that the disk had to serve.", unit: "count", series: [line("queue", "requests", "collapsed", queue)] }),
+      chart({ id: "v-await", title: "Await", note: "Mean time of one read or write, with the time in the queue.", unit: "seconds", series: [line("await", "time", "p99", waited)] }),
       chart({ id: "v-io", title: "Read and written", unit: "bytesRate", series: [
-        { key: "read", label: "read", color: "hit", of: (c) => c("read_bytes") }, { key: "written", label: "written", color: "collapsed", of: (c) => c("written_bytes") }, { key: "rewritten", label: "rewritten", color: "pass", of: (c) => c("rewritten_bytes") }] }),
-      chart({ id: "v-shed", title: "Shed writes", note: "Records that were not written because the queue was full.", unit: "rate", series: [{ key: "shed", label: "shed", color: "error", of: (c) => c("shed") }] }),
-      chart({ id: "v-amp", title: "Write amplification", note: "Bytes written for each byte of a record.", unit: "count", series: [{ key: "amp", label: "factor", color: "pass", of: amplification }] }),
-      chart({ id: "v-read", title: "Time of one read", note: "Reads of this volume, also those from the page cache.", unit: "seconds", series: [{ key: "read", label: "mean", color: "p95", of: ownRead }] }),
-      chart({ id: "v-wait", title: "Waiting to be written", unit: "bytes", series: [{ key: "queue", label: "in the queue", color: "miss", of: (c) => c("queue_bytes") }] })));
+        line("read", "read", "hit", "read_bytes"), line("written", "written", "collapsed", "written_bytes"), line("rewritten", "rewritten", "pass", "rewritten_bytes")] }),
+      chart({ id: "v-shed", title: "Shed writes", note: "Records that were not written because the queue was full.", series: [line("shed", "shed", "error")] }),
+      chart({ id: "v-amp", title: "Write amplification", note: "Bytes written for each byte of a record.", unit: "count", series: [line("amp", "factor", "pass", amplification)] }),
+      chart({ id: "v-read", title: "Time of one read", note: "Reads of this volume, also those from the page cache.", unit: "seconds", series: [line("read", "mean", "p95", ownRead)] }),
+      chart({ id: "v-wait", title: "Waiting to be written", unit: "bytes", series: [line("queue", "in the queue", "miss", "queue_bytes")] })));
 }

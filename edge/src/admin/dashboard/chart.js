@@ -115,7 +115,7 @@ class Legend {
     const entry = this.#entries.get(key);
     if (!entry) return;
     text(entry.value, this.write(value));
-    text(entry.before, before === undefined || before === null ? "" : `was ${this.write(before)}`);
+    text(entry.before, before == null ? "" : `was ${this.write(before)}`);
   }
 }
 
@@ -131,7 +131,7 @@ export class Chart {
    * `unit` is the name of a writer. `stacked` draws areas on each other.
    */
   constructor(options) {
-    this.options = { height: 190, unit: "count", ...options };
+    this.options = { height: 190, unit: "rate", ...options };
     this.id = options.id;
     this.write = options.write || writers[this.options.unit];
     this.label = uid("chart");
@@ -243,7 +243,7 @@ export class Chart {
     const columns = there.map((one) => {
       const isOff = off.has(one.key);
       return one.values.map((value, i) => {
-        if (value === null || value === undefined) return null;
+        if (value == null) return null;
         if (!isOff) sums[i] += value;
         return sums[i];
       });
@@ -352,11 +352,11 @@ export class Chart {
   /** Shows the values at a point in the legend, or the last ones. */
   #values(index) {
     const { feed } = this.options;
-    const isPointed = index !== null && index !== undefined && feed.t[index] !== undefined;
+    const isPointed = index != null && feed.t[index] !== undefined;
     text(this.time, isPointed ? moment(feed.t[index], feed.step < 60) : "");
     for (const one of this.#drawn) {
       let at = isPointed ? index : one.values.length - 1;
-      while (!isPointed && at > 0 && (one.values[at] === null || one.values[at] === undefined)) at -= 1;
+      while (!isPointed && at > 0 && one.values[at] == null) at -= 1;
       this.legend.value(one.key, one.values[at], one.before ? one.before[at] : undefined);
     }
   }

@@ -3,7 +3,7 @@
 import { get, post } from "./api.js";
 import { h, put } from "./dom.js";
 import * as format from "./format.js";
-import { lift, plus } from "./metrics.js";
+import { lift, line, plus } from "./metrics.js";
 import { ask, badge, card, facts, failed, note, order, refresh, toast } from "./parts.js";
 import { plainTable, showTable } from "./table.js";
 
@@ -23,20 +23,20 @@ export function start(root, context) {
   put(root, h("h1", null, "Connections and TLS"), process, h("h2", { class: "hidden" }, "Charts"),
     h("div", { class: "grid three" },
       chart({ id: "k-open", title: "Open connections", unit: "count", stacked: true, series: [
-        { key: "h2", label: "HTTP/2", color: "hit", of: (c) => c("http2_connections_now") }, { key: "h1", label: "HTTP/1", color: "collapsed", of: (c) => c("http1_connections_now") },
-        { key: "rest", label: "not begun", color: "other", of: (c) => lift((all, one, two) => Math.max(0, all - one - two), c("connections_now"), c("http1_connections_now"), c("http2_connections_now")) }] }),
-      chart({ id: "k-new", title: "New connections", unit: "rate", series: [
-        { key: "accepted", label: "accepted", color: "hit", of: (c) => c("connections_accepted") },
-        { key: "turned", label: "turned away or cut", color: "error", of: (c) => plus(c("connections_refused"), c("connections_over_ip"), c("connections_shed")) },
-        { key: "slow", label: "too slow", color: "miss", of: (c) => c("client_timeouts") }] }),
+        line("h2", "HTTP/2", "hit", "http2_connections_now"), line("h1", "HTTP/1", "collapsed", "http1_connections_now"),
+        line("rest", "not begun", "other", (c) => lift((all, one, two) => Math.max(0, all - one - two), c("connections_now"), c("http1_connections_now"), c("http2_connections_now")))] }),
+      chart({ id: "k-new", title: "New connections", series: [
+        line("accepted", "accepted", "hit", "connections_accepted"),
+        line("turned", "turned away or cut", "error", (c) => plus(c("connections_refused"), c("connections_over_ip"), c("connections_shed"))),
+        line("slow", "too slow", "miss", "client_timeouts")] }),
       chart({ id: "k-requests", title: "In progress", unit: "count", series: [
-        { key: "requests", label: "requests", color: "hit", of: (c) => c("requests_now") }, { key: "streams", label: "HTTP/2 streams", color: "collapsed", of: (c) => c("http2_streams_now") }, { key: "handshakes", label: "handshakes", color: "miss", of: (c) => c("tls_handshakes_now") }] }),
-      chart({ id: "k-tls", title: "TLS handshakes", unit: "rate", stacked: true, series: [
-        { key: "resumed", label: "resumed", color: "hit", of: (c) => c("tls_resumed") }, { key: "full", label: "full", color: "collapsed", of: (c) => c("tls_handshakes") }, { key: "failed", label: "failed", color: "error", of: (c) => c("tls_handshakes_failed") }] }),
+        line("requests", "requests", "hit", "requests_now"), line("streams", "HTTP/2 streams", "collapsed", "http2_streams_now"), line("handshakes", "handshakes", "miss", "tls_handshakes_now")] }),
+      chart({ id: "k-tls", title: "TLS handshakes", stacked: true, series: [
+        line("resumed", "resumed", "hit", "tls_resumed"), line("full", "full", "collapsed", "tls_handshakes"), line("failed", "failed", "error", "tls_handshakes_failed")] }),
       chart({ id: "k-bytes", title: "Bytes of clients", unit: "bytesRate", series: [
-        { key: "out", label: "sent", color: "hit", of: (c) => c("client_bytes_out") }, { key: "in", label: "received", color: "collapsed", of: (c) => c("client_bytes_in") }] }),
+        line("out", "sent", "hit", "client_bytes_out"), line("in", "received", "collapsed", "client_bytes_in")] }),
       chart({ id: "k-memory", title: "Memory of connections", unit: "bytes", series: [
-        { key: "tls", label: "TLS", color: "collapsed", of: (c) => c("tls_memory_now") }, { key: "requests", label: "requests", color: "hit", of: (c) => c("request_memory_now") }] })),
+        line("tls", "TLS", "collapsed", "tls_memory_now"), line("requests", "requests", "hit", "request_memory_now")] })),
     failures, h("section", { class: "block", "aria-labelledby": "certs" }, h("h2", { id: "certs" }, "Certificates"), certificates), h("section", { class: "block", "aria-labelledby": "workers" }, h("h2", { id: "workers" }, "Workers"), workers));
   const loop = workerLoop(workers);
   context.every(3, async () => {

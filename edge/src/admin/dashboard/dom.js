@@ -4,9 +4,8 @@ const SVG = "http://www.w3.org/2000/svg";
 
 function fill(node, props, children) {
   for (const [name, value] of Object.entries(props || {})) {
-    if (value === null || value === undefined || value === false) continue;
+    if (value == null || value === false) continue;
     if (name.startsWith("on")) node.addEventListener(name.slice(2), value);
-    else if (name === "style") for (const [key, text] of Object.entries(value)) node.style.setProperty(key, text);
     else if (name === "class") node.setAttribute("class", value);
     else if (name === "value" && node.localName === "input") node.value = value;
     else node.setAttribute(name, value === true ? "" : String(value));
@@ -17,7 +16,7 @@ function fill(node, props, children) {
 
 function append(node, children) {
   for (const child of children) {
-    if (child === null || child === undefined || child === false) continue;
+    if (child == null || child === false) continue;
     if (Array.isArray(child)) append(node, child);
     else node.append(child instanceof Node ? child : String(child));
   }

@@ -211,7 +211,7 @@ export class Feed {
 
   /** Adds a value to the last point: means of rates, maxima of percentiles. */
   #merge(name, index, value) {
-    if (value === null || value === undefined) return;
+    if (value == null) return;
     const column = this.#columns.get(name);
     const old = column[index];
     const n = this.#counts.get(name) ?? (old === null ? 0 : Math.max(1, Math.round(this.step / 2)));

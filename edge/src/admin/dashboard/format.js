@@ -91,8 +91,8 @@ export function span(value) {
   return rest > 0 && whole < 10 ? `${whole} ${unit} ${rest} ${next[0]}` : `${whole} ${unit}`;
 }
 
-/** Milliseconds. */
 export const millis = (value) => (isNumber(value) ? seconds(value / 1000) : DASH);
+export const micros = (value) => (isNumber(value) ? seconds(value / 1e6) : DASH);
 
 /** Money, with the currency before the number if it is a sign. */
 export function money(value, currency) {

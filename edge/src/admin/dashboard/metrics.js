@@ -37,7 +37,7 @@ export function lift(combine, ...columns) {
     let whole = true;
     for (let j = 0; j < columns.length; j += 1) {
       values[j] = columns[j][i];
-      if (values[j] === null || values[j] === undefined) whole = false;
+      if (values[j] == null) whole = false;
     }
     result[i] = whole ? combine(...values) : null;
   }
@@ -70,6 +70,9 @@ export function max(column) {
 /** Returns the last value of a column. */
 export const last = (column) => known(column).pop() ?? null;
 
+/** A series of a chart: `of` is the name of its column, or a function that computes it. */
+export const line = (key, label, color, of = key, help) => ({ key, label, color, of: typeof of === "string" ? (c) => c(of) : of, help });
+
 /** The columns by outcome. The worker's numbers have the prefix `cache_`, those of routes and caches have none. */
 export const outcome = {
   hits: (c) => c("cache_hits", "hits"),
@@ -86,6 +89,9 @@ export const outcome = {
   origin: (c) => c("upstream_bytes_in", "upstream_bytes"),
   offload: (c) => lift((out, from) => (out > 0 ? Math.max(0, 1 - from / out) : null), outcome.served(c), outcome.origin(c)),
 };
+
+/** The series of the hit ratio. */
+export const RATIOS = [line("requests", "by requests", "hit", outcome.ratio), line("bytes", "by bytes", "collapsed", outcome.byteRatio)];
 
 /** Names of the series of the outcomes of the edge, and of routes, sites and caches. */
 export const EDGE_OUTCOMES = ["requests", "cache_hits", "cache_validated", "cache_collapsed", "cache_misses", "cache_passes",

@@ -4,7 +4,7 @@ import { get } from "./api.js";
 import { marks } from "./chart.js";
 import { h, put } from "./dom.js";
 import * as format from "./format.js";
-import { EDGE_OUTCOMES, STATUSES, max, mean, outcome, over, percentiles } from "./metrics.js";
+import { EDGE_OUTCOMES, RATIOS, STATUSES, line, max, mean, outcome, over, percentiles } from "./metrics.js";
 import { Tile } from "./parts.js";
 import { Recent } from "./recent.js";
 import { period } from "./state.js";
@@ -17,20 +17,18 @@ const MARKED = { reload: "validated", purge: "miss", order: "collapsed", server:
 
 /** The series of requests by outcome, the best at the bottom. */
 export const OUTCOME_SERIES = [
-  { key: "hit", label: "hit", color: "hit", of: outcome.hits, help: "Served from stored bytes" },
-  { key: "validated", label: "validated", color: "validated", of: outcome.validated, help: "Served from stored bytes that the origin confirmed" },
-  { key: "collapsed", label: "collapsed", color: "collapsed", of: outcome.collapsed, help: "Served by the fetch of another request" },
-  { key: "miss", label: "miss", color: "miss", of: outcome.misses, help: "Fetched from the origin for this request" },
-  { key: "pass", label: "pass", color: "pass", of: outcome.passes, help: "Forwarded without the cache" },
-  { key: "other", label: "no cache", color: "other", of: outcome.uncached, help: "Of routes without a cache, or refused" },
+  line("hit", "hit", "hit", outcome.hits, "Served from stored bytes"),
+  line("validated", "validated", "validated", outcome.validated, "Served from stored bytes that the origin confirmed"),
+  line("collapsed", "collapsed", "collapsed", outcome.collapsed, "Served by the fetch of another request"),
+  line("miss", "miss", "miss", outcome.misses, "Fetched from the origin for this request"),
+  line("pass", "pass", "pass", outcome.passes, "Forwarded without the cache"),
+  line("other", "no cache", "other", outcome.uncached, "Of routes without a cache, or refused"),
 ];
 
 /** The series of a duration's or size's percentiles. */
 export const percentileSeries = (name) => [
-  { key: "p50", label: "median", color: "p50", of: (c) => c(`${name}_p50`) },
-  { key: "p95", label: "p95", color: "p95", of: (c) => c(`${name}_p95`) },
-  { key: "p99", label: "p99", color: "p99", of: (c) => c(`${name}_p99`) },
-  { key: "max", label: "max", color: "max", of: (c) => c(`${name}_max`), width: 1 },
+  ...["p50", "p95", "p99"].map((p) => line(p, p === "p50" ? "median" : p, p, `${name}_${p}`)),
+  { ...line("max", "max", "max", `${name}_max`), width: 1 },
 ];
 
 const perBefore = (c, of) => mean(of(c));
@@ -148,18 +146,16 @@ export function start(root, context) {
   const why = h("div", { class: "grid why-place" });
   const strip = h("div", { class: "tiles" }, Object.values(all).map((tile) => tile.root));
   const charts = h("div", { class: "grid" },
-    context.chart({ id: "traffic", title: "Requests by outcome", feed, stacked: true, unit: "rate", series: OUTCOME_SERIES, height: 240, wide: true }),
-    context.chart({ id: "ratio", title: "Hit ratio", feed, unit: "share", series: [
-      { key: "requests", label: "by requests", color: "hit", of: outcome.ratio },
-      { key: "bytes", label: "by bytes", color: "collapsed", of: outcome.byteRatio }] }),
+    context.chart({ id: "traffic", title: "Requests by outcome", feed, stacked: true, series: OUTCOME_SERIES, height: 240, wide: true }),
+    context.chart({ id: "ratio", title: "Hit ratio", feed, unit: "share", series: RATIOS }),
     context.chart({ id: "latency", title: "Latency", note: null, feed, unit: "seconds", log: true, series: percentileSeries("request_duration") }),
     context.chart({ id: "bytes", title: "Bytes to clients and from origins", feed, unit: "bytesRate", series: [
-      { key: "out", label: "to clients", color: "hit", of: outcome.served },
-      { key: "in", label: "from origins", color: "miss", of: outcome.origin }] }),
-    context.chart({ id: "status", title: "Errors and redirects", feed, unit: "rate", series: [
-      { key: "3xx", label: "3xx", color: "other", of: (c) => c("responses_3xx") },
-      { key: "4xx", label: "4xx", color: "miss", of: (c) => c("responses_4xx") },
-      { key: "5xx", label: "5xx", color: "error", of: (c) => c("responses_5xx") }] }));
+      line("out", "to clients", "hit", outcome.served),
+      line("in", "from origins", "miss", outcome.origin)] }),
+    context.chart({ id: "status", title: "Errors and redirects", feed, series: [
+      line("3xx", "3xx", "other", "responses_3xx"),
+      line("4xx", "4xx", "miss", "responses_4xx"),
+      line("5xx", "5xx", "error", "responses_5xx")] }));
   put(root, h("h1", null, "Overview"), strip, why, h("h2", { class: "hidden" }, "Charts"), charts);
   const beginning = new Beginning();
   const fill = () => fillTiles(all, feed, context.shared.settings, beginning.since);

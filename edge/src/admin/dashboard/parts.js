@@ -57,7 +57,7 @@ export class Tile {
   }
 
   #spark(column) {
-    const values = (column || []).filter((value) => value !== null && value !== undefined);
+    const values = (column || []).filter((value) => value != null);
     if (values.length < 2) {
       this.path.setAttribute("d", "");
       this.area.setAttribute("d", "");
@@ -74,27 +74,34 @@ export class Tile {
   }
 }
 
+/** The filled part of a bar. */
+export function filled(name, ratio) {
+  const bar = h("span", { class: name });
+  bar.style.setProperty("width", `${(Math.max(0, Math.min(1, ratio || 0)) * 100).toFixed(1)}%`);
+  return bar;
+}
+
 /** A bar that shows a part of a whole. */
 export function meter(label, part, whole, textOf, tone) {
   const ratio = whole > 0 ? Math.max(0, Math.min(1, part / whole)) : 0;
-  const bar = h("span", { class: `meter-fill ${tone || (ratio > 0.98 ? "full" : "")}` });
-  bar.style.setProperty("width", `${(ratio * 100).toFixed(1)}%`);
+  const bar = filled(`meter-fill ${tone || (ratio > 0.98 ? "full" : "")}`, ratio);
   const shown = `${textOf(part)} of ${textOf(whole)}`;
   return h("div", { class: "meter-row" },
     h("span", { class: "meter-text" }, h("span", null, label), h("span", { class: "number" }, `${shown} (${share(ratio)})`)),
     h("span", { class: "meter", role: "meter", "aria-label": label, "aria-valuemin": "0", "aria-valuemax": "100", "aria-valuenow": (ratio * 100).toFixed(1), "aria-valuetext": shown }, bar));
 }
 
+/** The meaning of a color. */
+export const legend = (tone, ...label) => h("li", null, h("span", { class: `swatch c-${tone}`, "aria-hidden": "true" }), h("span", { class: "name" }, label[0]), label.slice(1));
+
 /** A thin bar inside a cell of a table. */
 export function cellBar(ratio, tone) {
-  const bar = h("span", { class: `cell-fill c-${tone}` });
-  bar.style.setProperty("width", `${(Math.max(0, Math.min(1, ratio || 0)) * 100).toFixed(1)}%`);
-  return h("span", { class: "cell-bar", "aria-hidden": "true" }, bar);
+  return h("span", { class: "cell-bar", "aria-hidden": "true" }, filled(`cell-fill c-${tone}`, ratio));
 }
 
 /** A list of names and values. */
 export function facts(pairs) {
-  const there = pairs.filter(([, value]) => value !== null && value !== undefined && value !== "");
+  const there = pairs.filter(([, value]) => value != null && value !== "");
   return h("dl", { class: "facts" }, there.map(([name, value, size]) => h("div", { class: size || null }, h("dt", null, name), h("dd", null, value))));
 }
 

@@ -3,7 +3,7 @@
 import { get } from "./api.js";
 import { h, put } from "./dom.js";
 import * as format from "./format.js";
-import { ROUTE_OUTCOMES, existing, loadCatalog, outcome, percentiles, rowShares } from "./metrics.js";
+import { RATIOS, ROUTE_OUTCOMES, existing, line, loadCatalog, percentiles, rowShares } from "./metrics.js";
 import { OUTCOME_SERIES, percentileSeries } from "./overview.js";
 import { cellBar, choice, choose, note, trouble } from "./parts.js";
 import { get as param, link, period, set } from "./state.js";
@@ -103,16 +103,15 @@ function detail(root, context, scope, member) {
     h("div", null, h("p", { class: "note" }, h("a", { href: link("routes", { scope: scope === "site" ? "site" : "" }) }, "← All routes")), h("h1", { class: "mono-title" }, member)),
     h("h2", { class: "hidden" }, "Traffic"),
     h("div", { class: "grid" },
-      chart({ id: "r-traffic", title: "Requests by outcome", stacked: true, unit: "rate", series: OUTCOME_SERIES, height: 220, wide: true }),
-      chart({ id: "r-ratio", title: "Hit ratio", unit: "share", series: [
-        { key: "requests", label: "by requests", color: "hit", of: outcome.ratio }, { key: "bytes", label: "by bytes", color: "collapsed", of: outcome.byteRatio }] }),
-      chart({ id: "r-status", title: "Errors", unit: "rate", series: [
-        { key: "4xx", label: "4xx", color: "miss", of: (c) => c("responses_4xx") }, { key: "5xx", label: "5xx", color: "error", of: (c) => c("responses_5xx") }] })),
+      chart({ id: "r-traffic", title: "Requests by outcome", stacked: true, series: OUTCOME_SERIES, height: 220, wide: true }),
+      chart({ id: "r-ratio", title: "Hit ratio", unit: "share", series: RATIOS }),
+      chart({ id: "r-status", title: "Errors", series: [
+        line("4xx", "4xx", "miss", "responses_4xx"), line("5xx", "5xx", "error", "responses_5xx")] })),
     h("section", { class: "block", "aria-labelledby": "six" }, h("h2", { id: "six" }, "Where the time goes"),
       note("Median, 95th and 99th percentile and maximum of each; a point of several steps shows the highest of them. Connect, header and response are times of the upstream; request is what the client sees."),
       h("div", { class: "grid three" },
         DURATIONS.map(([name, title, unit]) => chart({ id: `r-${name}`, title, unit, log: true, series: percentileSeries(name) })),
-        chart({ id: "r-upstream", title: "Upstream requests", unit: "rate", series: [{ key: "upstream", label: "to the upstream", color: "collapsed", of: (c) => c("upstream_requests") }, { key: "requests", label: "of clients", color: "hit", of: (c) => c("requests") }] }),
+        chart({ id: "r-upstream", title: "Upstream requests", series: [line("upstream", "to the upstream", "collapsed", "upstream_requests"), line("requests", "of clients", "hit")] }),
         chart({ id: "r-bytes", title: "Bytes", unit: "bytesRate", series: [
-          { key: "out", label: "to clients", color: "hit", of: (c) => c("body_bytes") }, { key: "in", label: "from the upstream", color: "miss", of: (c) => c("upstream_bytes") }] }))));
+          line("out", "to clients", "hit", "body_bytes"), line("in", "from the upstream", "miss", "upstream_bytes")] }))));
 }

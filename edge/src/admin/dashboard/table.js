@@ -71,8 +71,8 @@ export class Table {
       const sign = this.descending ? -1 : 1;
       this.#shown.sort((a, b) => {
         const [x, y] = [column.sort(a), column.sort(b)];
-        if (x === null || x === undefined) return 1;
-        if (y === null || y === undefined) return -1;
+        if (x == null) return 1;
+        if (y == null) return -1;
         return sign * (typeof x === "string" ? x.localeCompare(y, "en", { numeric: true }) : x - y);
       });
     }

@@ -3,9 +3,10 @@
 import { get, post } from "./api.js";
 import { h, put } from "./dom.js";
 import * as format from "./format.js";
-import { lift, mean, minus, over, percentiles } from "./metrics.js";
+import { line, mean, minus, over, percentiles } from "./metrics.js";
 import { percentileSeries } from "./overview.js";
 import { ask, badge, facts, failed, note, order, refresh, toast } from "./parts.js";
+import { reuse } from "./reuse.js";
 import { get as param, set } from "./state.js";
 import { plainTable } from "./table.js";
 
@@ -24,8 +25,8 @@ let asking = false;
 export function start(root, context) {
   const list = h("div", { class: "block" });
   const detail = h("div", { class: "block" });
-  put(root, h("h1", null, "Upstreams and servers"), list, detail);
-  let shown = "";
+  let [shown, upstream] = ["", ""];
+  put(root, h("h1", null, "Upstreams and servers"), list, detail, reuse(context, () => upstream));
   const load = async () => {
     if (asking) return;
     try {
@@ -37,7 +38,7 @@ export function start(root, context) {
       if (!chosen) return;
       const key = `${chosen.name} ${chosen.server.address}`;
       if (key !== shown) {
-        shown = key;
+        [shown, upstream] = [key, chosen.name];
         context.drop();
         showServer(detail, context, chosen.name, chosen.server);
       }
@@ -70,7 +71,6 @@ function showAll(box, upstreams, context, load) {
 }
 
 const essentials = (one) => [one.address, one.name, one.state, one.why, one.weight, one.backup, one.idle, one.busy, one.requests, one.failures, one.header_duration, one.tcp_rtt, one.trial_in_s];
-const us = (value) => (typeof value === "number" ? format.seconds(value / 1e6) : "–");
 
 function upstreamCard(name, upstream, context, load) {
   const up = upstream.servers.filter((one) => one.state === "up").length;
@@ -88,7 +88,7 @@ function serverRow(upstream, server, context, load) {
     ...(context.isOperator ? [h("span", { class: "choice orders", role: "group", "aria-label": `Orders about ${server.address}` }, ORDERS.map((one) => orderButton(upstream, server, one, load)))] : []),
     String(server.weight), format.count(server.busy), format.count(server.idle), format.count(server.requests),
     h("span", { class: server.failures > 0 ? "warn-text" : "" }, format.count(server.failures)),
-    us(server.header_duration?.p50_us), us(server.header_duration?.p99_us), us(server.tcp_rtt?.p50_us),
+    format.micros(server.header_duration?.p50_us), format.micros(server.header_duration?.p99_us), format.micros(server.tcp_rtt?.p50_us),
   ];
 }
 
@@ -117,29 +117,29 @@ function showServer(box, context, upstream, server) {
   const member = `${upstream} ${server.address}`;
   const feed = context.feed({ scope: "server", member, series: SERIES, streamed: true });
   const chart = (options) => context.chart({ feed, ...options });
+  const times = (id, title, name) => chart({ id, title, unit: "seconds", log: true, series: percentileSeries(name) });
   const numbers = h("div", { class: "card" });
   const reuse = h("p", { class: "note" });
   put(box, h("h2", { id: "server-title" }, `${server.address} of ${upstream}`), numbers,
     h("div", { class: "grid three" },
-      chart({ id: "s-requests", title: "Requests and failures", unit: "rate", series: [
-        { key: "requests", label: "requests", color: "hit", of: (c) => c("requests") }, { key: "failures", label: "failed", color: "error", of: (c) => c("failures") }] }),
-      chart({ id: "s-header", title: "Time until the head of the response", unit: "seconds", log: true, series: percentileSeries("header_duration") }),
-      chart({ id: "s-response", title: "Time until the end of the response", unit: "seconds", log: true, series: percentileSeries("response_duration") }),
-      chart({ id: "s-connect", title: "Time to connect", unit: "seconds", log: true, series: percentileSeries("connect_duration") }),
+      chart({ id: "s-requests", title: "Requests and failures", series: [
+        line("requests", "requests", "hit"), line("failures", "failed", "error")] }),
+      times("s-header", "Time until the head of the response", "header_duration"),
+      times("s-response", "Time until the end of the response", "response_duration"),
+      times("s-connect", "Time to connect", "connect_duration"),
       chart({ id: "s-connections", title: "Open connections", unit: "count", stacked: true, series: [
-        { key: "busy", label: "in use", color: "hit", of: (c) => c("busy") }, { key: "idle", label: "idle", color: "other", of: (c) => c("idle") }] })),
+        line("busy", "in use", "hit"), line("idle", "idle", "other")] })),
     h("h2", null, "TCP view"), note("From the kernel's data about the connections (TCP_INFO), sampled after responses."),
     h("div", { class: "grid three" },
       chart({ id: "s-rtt", title: "Round trip", unit: "seconds", series: percentileSeries("tcp_rtt").slice(0, 3) }),
       chart({ id: "s-window", title: "Congestion window and bytes in flight", unit: "bytes", note: "In flight near the window: the network is the limit. Far below it: the application is.", series: [
-        { key: "window", label: "window", color: "collapsed", of: (c) => perSample(c, "tcp_window_bytes") }, { key: "flight", label: "in flight", color: "hit", of: (c) => perSample(c, "tcp_in_flight_bytes") }] }),
-      chart({ id: "s-retransmits", title: "Retransmits", unit: "rate", series: [{ key: "retransmits", label: "segments sent again", color: "error", of: (c) => c("tcp_retransmits") }] })),
+        line("window", "window", "collapsed", (c) => perSample(c, "tcp_window_bytes")), line("flight", "in flight", "hit", (c) => perSample(c, "tcp_in_flight_bytes"))] }),
+      chart({ id: "s-retransmits", title: "Retransmits", series: [line("retransmits", "segments sent again", "error", "tcp_retransmits")] })),
     h("h2", null, "Reuse of connections"), reuse,
     h("div", { class: "grid" },
-      chart({ id: "s-reuse", title: "Requests by connection", unit: "rate", stacked: true, wide: true, series: [
-        { key: "reused", label: "on a connection used before", color: "hit", of: (c) => c("reuses") }, { key: "new", label: "first on a connection", color: "miss", of: firstUse }] }),
-      chart({ id: "s-opened", title: "Connections opened", unit: "rate", series: [{ key: "opened", label: "opened", color: "miss", of: (c) => c("connects") }] }),
-      chart({ id: "s-per", title: "Requests per connection", unit: "count", series: [{ key: "per", label: "requests for each one opened", color: "collapsed", of: (c) => lift((requests, connects) => (connects > 0 ? requests / connects : null), c("requests"), c("connects")) }] })));
+      chart({ id: "s-reuse", title: "First and later requests on a connection", stacked: true, series: [
+        line("reused", "on a connection used before", "hit", "reuses"), line("new", "first on a connection", "miss", firstUse)] }),
+      chart({ id: "s-per", title: "Requests per connection", unit: "count", series: [line("per", "requests for each one opened", "collapsed", (c) => over(c("requests"), c("connects")))] })));
   feed.onChange(() => showReuse(reuse, feed));
   box.fresh = (now) => put(numbers, serverFacts(now));
 }

@@ -2,7 +2,7 @@
 
 import { h, put, svg } from "./dom.js";
 import * as format from "./format.js";
-import { note, refresh } from "./parts.js";
+import { legend, note, refresh } from "./parts.js";
 import { showTable } from "./table.js";
 
 const [WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM] = [560, 230, 46, 14, 12, 34];
@@ -67,10 +67,8 @@ function picture(name, points, now, data) {
     svg("path", { d: line("byte_hit_ratio"), class: "curve-line bytes" }), svg("path", { d: line("hit_ratio"), class: "curve-line" }),
     points.map((one) => svg("circle", { cx: x(one.times), cy: y(one.hit_ratio), r: 3.5, class: "curve-dot" })),
     typeof data.measured?.hit_ratio === "number" && data.measured.hit_ratio >= low ? svg("circle", { cx: x(now.times), cy: y(data.measured.hit_ratio), r: 6, class: "measured" }) : null);
-  return h("div", null, figure, h("ul", { class: "legend keys" }, key("hit", "by requests"), key("collapsed", "by bytes"), data.measured ? key("miss", "measured now") : null));
+  return h("div", null, figure, h("ul", { class: "legend keys" }, legend("hit", "by requests"), legend("collapsed", "by bytes"), data.measured ? legend("miss", "measured now") : null));
 }
-
-const key = (tone, label) => h("li", null, h("span", { class: `swatch c-${tone}`, "aria-hidden": "true" }), h("span", { class: "name" }, label));
 
 function values(box, name, points, now) {
   showTable(box, `Hit ratio of ${name} by size`, ["Size", "Bytes", "Hit ratio", "By bytes", "Change"], points.map((one) => [

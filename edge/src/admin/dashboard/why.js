@@ -5,7 +5,7 @@ import { get } from "./api.js";
 import { h, put } from "./dom.js";
 import { clock, moment, points, share, span } from "./format.js";
 import { existing, loadCatalog, outcome, rowShares } from "./metrics.js";
-import { badge, note } from "./parts.js";
+import { badge, filled, note } from "./parts.js";
 import { advice, lowersHitRatio, meaning } from "./reasons.js";
 import { link, period } from "./state.js";
 
@@ -207,8 +207,4 @@ function part(title, none, rows, tone, cells) {
     h("span", { class: "bar-head" }, name, h("span", { class: "number bad-text" }, `${points(change)} points`)), bar(change / most, tone), h("span", { class: "bar-note" }, text)))));
 }
 
-function bar(ratio, tone) {
-  const inner = h("span", { class: `bar-fill c-${tone}` });
-  inner.style.setProperty("width", `${(Math.max(0.01, Math.min(1, ratio)) * 100).toFixed(1)}%`);
-  return h("span", { class: "bar", "aria-hidden": "true" }, inner);
-}
+const bar = (ratio, tone) => h("span", { class: "bar", "aria-hidden": "true" }, filled(`bar-fill c-${tone}`, Math.max(0.01, ratio)));

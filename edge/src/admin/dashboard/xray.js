@@ -146,11 +146,11 @@ function objectCard(cache, object, index, open) {
     h("div", { class: "head" }, h("h3", null, title), h("span", null, object.selected ? badge("selected by these headers", "good") : null, " ", badge(TITLES[object.state] || object.state, object.state === "open" ? "good" : "warn"), " ", badge(`cache ${cache}`, "off"))),
     h("div", { class: "gap" }),
     facts([
-      ["Status", object.status || null], ["Freshness", freshness(object)], ["Set by", rule(object), "double"], ["Age", object.age_s === null || object.age_s === undefined ? null : format.span(object.age_s)],
-      ["Length", object.length === null || object.length === undefined ? "not known yet" : `${format.bytes(object.length)} (${format.exact(object.length)})`],
+      ["Status", object.status || null], ["Freshness", freshness(object)], ["Set by", rule(object), "double"], ["Age", object.age_s == null ? null : format.span(object.age_s)],
+      ["Length", object.length == null ? "not known yet" : format.bytesExact(object.length)],
       ["Why", object.why ? h("span", null, h("code", null, object.why), ` ${meaning(object.why)}`) : null, "double"], ["ETag", object.etag ? h("code", null, object.etag) : null], ["Last-Modified", object.last_modified],
       ["Variant", object.variant ? h("code", null, object.variant) : null, "double"], ["Key", object.key ? h("code", null, object.key) : null, "double"], ["Generation", object.generation ? h("code", null, object.generation) : null],
-      ["Bytes of several responses", object.joinable === null || object.joinable === undefined ? null : object.joinable ? "can be combined" : `can't be combined: ${object.why_not_joinable}`],
+      ["Bytes of several responses", object.joinable == null ? null : object.joinable ? "can be combined" : `can't be combined: ${object.why_not_joinable}`],
     ]),
     h("h4", { class: "part" }, "Bytes"), byteMap(object),
     object.headers?.length > 0 ? details("head", "Stored head", h("div", { class: "head-lines mono" }, object.headers.map(([name, value]) => h("div", null, `${name}: ${value}`)))) : null,
@@ -158,13 +158,13 @@ function objectCard(cache, object, index, open) {
     object.decisions?.length > 0 ? details("decisions", "Last decisions", decisions(object, index)) : null);
 }
 
-const span = (one) => `${format.exact(one.first)}–${one.last === null || one.last === undefined ? "end" : format.exact(one.last)}`;
+const span = (one) => `${format.exact(one.first)}–${one.last == null ? "end" : format.exact(one.last)}`;
 
 function flights(object, index) {
   return plainTable(`Fetches of object ${index + 1}`, ["Range", "Received", "Rate", "Time left", "Age", "Last byte"], object.flights.map((one) => {
     const last = one.last ?? (object.length ? object.length - 1 : null);
     const left = last === null ? null : last + 1 - one.next;
-    const time = one.left_ms !== undefined && one.left_ms !== null ? one.left_ms / 1000 : left !== null && one.rate > 0 ? left / one.rate : null;
+    const time = one.left_ms != null ? one.left_ms / 1000 : left !== null && one.rate > 0 ? left / one.rate : null;
     return [span({ first: one.first, last }), `${format.bytes(one.next - one.first)}${last === null ? "" : ` of ${format.bytes(last + 1 - one.first)}`}`, one.rate ? format.bytesRate(one.rate) : one.head ? "beginning" : "awaiting the head",
       time === null ? "–" : format.seconds(time), format.millis(one.age_ms), `${format.millis(one.idle_ms)} ago`];
   }), [1, 2, 3, 4, 5]);
@@ -172,7 +172,7 @@ function flights(object, index) {
 
 function decisions(object, index) {
   return plainTable(`Decisions about object ${index + 1}, the newest first`, ["Time", "Decision", "Reason", "Wanted bytes", "Ranges"], [...object.decisions].reverse().map((one) => [
-    `${format.clock(one.unix_ms / 1000)} (${format.millis(one.ago_ms)} ago)`, badge(one.what, one.what === "fetch" ? "warn" : "off"), h("span", null, h("code", null, one.why), meaning(one.why) ? ` ${meaning(one.why)}` : ""),
+    `${format.clock(one.unix_ms / 1000)} (${format.millis(one.ago_ms)} ago)`, badge(one.what, one.what === "fetch" ? "warn" : "off"), h("span", null, h("code", null, one.why), meaning(one.why, true) ? ` ${meaning(one.why, true)}` : ""),
     one.want ? span(one.want) : "", (one.ranges || []).map(span).join(", ") || "–"]));
 }
 
@@ -188,7 +188,7 @@ async function explain(box, context, isNewest) {
 
 /** Writes any value of the answer as text. */
 function plain(value) {
-  if (value === null || value === undefined || value === "") return null;
+  if (value == null || value === "") return null;
   if (Array.isArray(value)) return value.length === 0 ? null : h("ul", { class: "plain" }, value.map((one) => h("li", null, plain(one))));
   if (typeof value === "object") {
     const parts = Object.entries(value).filter(([, one]) => plain(one) !== null);
@@ -199,7 +199,7 @@ function plain(value) {
 
 /** Returns a stored object in one line. The cards below have all of it. */
 function storedShort(object) {
-  return h("span", null, object.status ? `status ${object.status}, ` : "", freshness(object) || badge(TITLES[object.state] || object.state || "stored"), object.age_s === undefined || object.age_s === null ? "" : `, age ${format.span(object.age_s)}`);
+  return h("span", null, object.status ? `status ${object.status}, ` : "", freshness(object) || badge(TITLES[object.state] || object.state || "stored"), object.age_s == null ? "" : `, age ${format.span(object.age_s)}`);
 }
 
 /** Returns a response that Sluice makes itself. */
@@ -209,7 +209,7 @@ function answered(answer) {
 
 function explained(said) {
   const gates = (said.gates || []).map((one) => h("li", null, badge(one.passes === true ? "passes" : one.passes === false ? "refuses" : "not checked", one.passes === true ? "good" : one.passes === false ? "bad" : "off"), h("strong", null, one.gate), h("span", null, one.detail ? [one.detail, meaning(one.detail) ? `: ${meaning(one.detail)}` : ""] : "")));
-  const step = (title, value) => (value === null || value === undefined ? null : h("li", null, h("span", { class: "step" }, title), h("div", null, value)));
+  const step = (title, value) => (value == null ? null : h("li", null, h("span", { class: "step" }, title), h("div", null, value)));
   const cacheKey = said.key ? h("span", null, h("span", { class: "mono" }, said.key.primary), h("span", { class: "note" }, ` hash ${said.key.hash || "–"}${said.key.vary?.length > 0 ? `, varies on ${said.key.vary.join(", ")}` : ""}${said.key.variant ? `, variant ${said.key.variant}` : ""}`)) : null;
   return h("div", { class: "card" }, h("ol", { class: "steps" },
     step("Site", said.site ? h("code", null, said.site) : "none"),

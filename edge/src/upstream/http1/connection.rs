@@ -22,6 +22,7 @@ use crate::upstream::inbound::{Failure, Received, Step};
 use crate::upstream::options::Limits;
 use crate::upstream::outbound::Outbound;
 use crate::upstream::permit::Permit;
+use crate::upstream::recording::ExchangeRecording;
 use crate::upstream::sample::Sample;
 use crate::upstream::transport::Transport;
 use crate::upstream::waker::WakeForwarder;
@@ -233,6 +234,9 @@ impl Connection {
             Poll::Ready(match result {
                 Ok(parsed) => {
                     self.reusable &= parsed.keeps;
+                    if !parsed.keeps && !last {
+                        self.transport.note_server_ends();
+                    }
                     if let Some(seconds) = parsed.idle_timeout_s {
                         self.idle_limit_us = seconds.saturating_sub(1).saturating_mul(1_000_000);
                     }
@@ -253,6 +257,15 @@ impl Connection {
         .await;
         self.count_traffic();
         sent
+    }
+
+    /// Begins the record of an exchange, if the connection's exchanges are recorded.
+    pub(in crate::upstream) fn begin_recording(
+        &self,
+        target: &str,
+        sent_us: u64,
+    ) -> Option<ExchangeRecording> {
+        self.transport.begin_recording(target, sent_us)
     }
 
     /// Takes the next frame out of the received bytes of content.

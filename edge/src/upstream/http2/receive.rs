@@ -212,6 +212,9 @@ impl State {
         if let Some(counts) = &mut self.counts {
             counts.go_away();
         }
+        if let Some(transport) = &self.transport {
+            transport.note_server_ends();
+        }
         match code {
             ErrorCode::HTTP_1_1_REQUIRED => self.require_http1(),
             _ => self.fail(),

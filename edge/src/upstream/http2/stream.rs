@@ -13,6 +13,7 @@ use crate::sys::Address;
 use crate::upstream::inbound::{Failure, Received, Step};
 use crate::upstream::options::Limits;
 use crate::upstream::outbound::Outbound;
+use crate::upstream::recording::ExchangeRecording;
 use crate::upstream::sample::Sample;
 
 /// One exchange on a connection.
@@ -60,6 +61,18 @@ impl Stream {
     /// the response.
     pub(in crate::upstream) fn is_quiet(&self) -> bool {
         self.shared.with(State::is_still_usable)
+    }
+
+    /// Begins the record of the exchange, if the connection is still open and its exchanges are recorded.
+    pub(in crate::upstream) fn begin_recording(
+        &self,
+        target: &str,
+        sent_us: u64,
+    ) -> Option<ExchangeRecording> {
+        self.shared.read(|state| {
+            let transport = state.transport.as_ref()?;
+            transport.begin_recording(target, sent_us)
+        })
     }
 
     /// Sends a request and waits for the final head. Interim heads except 100 are passed to `interim`.
