@@ -36,7 +36,9 @@ pub(super) async fn show(
     };
     let most = query.n.unwrap_or(EXCHANGES).min(EXCHANGES_MAX);
     match edge.exchanges(&query.upstream) {
-        Ok(exchanges) => json(json_text(&exchanges.shown(most, &edge.observed().notices().mask()))),
+        Ok(exchanges) => json(json_text(
+            &exchanges.shown(most, &edge.observed().notices().mask()),
+        )),
         Err(refusal) => refusal.into_response(),
     }
 }

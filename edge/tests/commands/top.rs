@@ -92,15 +92,7 @@ struct Terminal {
 
 impl Terminal {
     fn start(folder: &Path, options: &[&str], variables: &[(&str, &str)]) -> Terminal {
-        let controller =
-            openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).expect("a pseudo-terminal");
-        grantpt(&controller)
-            .and_then(|()| unlockpt(&controller))
-            .expect("its other side");
-        let path = ptsname(&controller, Vec::new()).expect("its name");
-        let flags = OFlags::RDWR | OFlags::NOCTTY;
-        let user = open(&path, flags, Mode::empty()).expect("its other side");
-        tcsetwinsize(&user, size(100, 30)).expect("a size");
+        let (controller, user) = pair();
         let side = || Stdio::from(user.try_clone().expect("a descriptor"));
         // The pseudo-terminal becomes the controlling one, so that the program learns about its size.
         let process = Command::new("setsid")
@@ -179,6 +171,19 @@ impl Drop for Terminal {
         let _ = self.process.kill();
         let _ = self.process.wait();
     }
+}
+
+/// Returns the two sides of a new pseudo-terminal: that of the test, and that of the program.
+fn pair() -> (OwnedFd, OwnedFd) {
+    let controller = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).expect("a pseudo-terminal");
+    grantpt(&controller)
+        .and_then(|()| unlockpt(&controller))
+        .expect("its other side");
+    let path = ptsname(&controller, Vec::new()).expect("its name");
+    let flags = OFlags::RDWR | OFlags::NOCTTY;
+    let user = open(&path, flags, Mode::empty()).expect("its other side");
+    tcsetwinsize(&user, size(100, 30)).expect("a size");
+    (controller, user)
 }
 
 fn size(columns: u16, rows: u16) -> Winsize {
@@ -272,4 +277,38 @@ fn a_lost_server_is_shown_and_a_signal_gives_the_terminal_back() {
     top.wait_for("answer");
     signal(&top, Signal::TERM);
     top.assert_restored();
+}
+
+// Without a controlling terminal, no signal comes when the terminal is gone.
+#[test]
+fn the_command_ends_when_its_terminal_is_gone() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let edge = edge(folder.path());
+    let (controller, user) = pair();
+    let side = || Stdio::from(user.try_clone().expect("a descriptor"));
+    let mut process = Command::new(env!("CARGO_BIN_EXE_sluice"))
+        .args(["top", "--admin", &edge.admin])
+        .env("TERM", "xterm-256color")
+        .stdin(side())
+        .stdout(side())
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("the program starts");
+    drop(user);
+    let mut controller = File::from(controller);
+    let mut seen = Vec::new();
+    let mut buffer = [0; 4096];
+    while !String::from_utf8_lossy(&seen).contains("live") {
+        let length = controller.read(&mut buffer).expect("its screen");
+        seen.extend_from_slice(&buffer[..length]);
+    }
+    drop(controller);
+    let deadline = Instant::now() + SOON;
+    while process.try_wait().expect("our own child").is_none() {
+        if Instant::now() > deadline {
+            let _ = process.kill();
+            panic!("the command goes on without a terminal");
+        }
+        thread::sleep(Duration::from_millis(5));
+    }
 }

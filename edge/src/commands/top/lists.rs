@@ -9,8 +9,7 @@ use crate::commands::status::values::items;
 /// Most routes or URLs that are shown.
 pub const LIST_MAX: usize = 50;
 /// The series of routes that are shown, as in the query of `GET /history`. The first one gives the order.
-pub const ROUTE_SERIES: &str =
-    "requests,responses_5xx,hits,validated,body_bytes,upstream_bytes,request_duration_p99";
+pub const ROUTE_SERIES: &str = "requests,responses_5xx,hits,validated,collapsed,misses,passes,body_bytes,upstream_bytes,request_duration_p99";
 
 /// The lists; absent if the server does not have them.
 #[derive(Clone, Debug, Default)]
@@ -66,20 +65,26 @@ fn known(value: &Value) -> Option<f64> {
 pub fn routes(history: &Value) -> Vec<Route> {
     let row = |member: &Value| {
         let requests = known(&member["requests"]);
-        let hits =
-            known(&member["hits"]).map(|hits| hits + known(&member["validated"]).unwrap_or(0.0));
-        let share = requests.filter(|requests| *requests > 0.0).zip(hits);
         Route {
             route: long_text(&member["member"]),
             requests_per_s: requests,
             responses_5xx_per_s: known(&member["responses_5xx"]),
-            hit_ratio: share.map(|(requests, hits)| (hits / requests).min(1.0)),
+            hit_ratio: hit_ratio(member),
             body_bytes_per_s: known(&member["body_bytes"]),
             upstream_bytes_per_s: known(&member["upstream_bytes"]),
             p99_us: known(&member["request_duration_p99"]).map(|s| (s * 1e6) as u64),
         }
     };
     items(&history["members"]).take(LIST_MAX).map(row).collect()
+}
+
+/// Returns the share of hits of the requests to the cache. `None`: there were none.
+fn hit_ratio(member: &Value) -> Option<f64> {
+    let sum =
+        |names: &[&str]| -> f64 { names.iter().filter_map(|name| known(&member[name])).sum() };
+    let hits = sum(&["hits", "validated"]);
+    let all = hits + sum(&["collapsed", "misses", "passes"]);
+    (all > 0.0).then(|| hits / all)
 }
 
 /// Parses the answer of `GET /top`.
@@ -116,7 +121,7 @@ mod tests {
     #[test]
     fn routes_have_shares_and_may_have_unknown_values() {
         let history = json!({ "members": [
-            { "member": "a.example /v\u{7}", "requests": 10.0, "hits": 6.0, "validated": 2.0, "request_duration_p99": 0.25 },
+            { "member": "a.example /v\u{7}", "requests": 10.0, "hits": 6.0, "validated": 2.0, "misses": 2.0, "request_duration_p99": 0.25 },
             { "member": "b.example /", "requests": 0.0, "hits": null },
         ] });
         let shown = routes(&history);

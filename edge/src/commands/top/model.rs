@@ -43,6 +43,8 @@ pub enum Action {
 pub struct Answer {
     /// The content of `/status`.
     pub status: Value,
+    /// Time at which it was read, in microseconds of the monotonic clock. `None`: now.
+    pub read_us: Option<u64>,
     /// The content of `/history` about the routes.
     pub routes: Listed,
     /// The content of `/top`.
@@ -120,7 +122,7 @@ impl Model {
 
     /// Takes an answer.
     pub fn answered(&mut self, now_us: u64, answer: Answer) {
-        let reading = Reading::parse(now_us, &answer.status);
+        let reading = Reading::parse(answer.read_us.unwrap_or(now_us), &answer.status);
         let lists = Lists {
             routes: answer.routes.or_old(self.snapshot.routes.take(), routes),
             urls: answer.urls.or_old(self.snapshot.urls.take(), urls),

@@ -32,6 +32,7 @@ const ROUTE_SECONDS: u32 = 60;
 /// Reads the admin API.
 pub struct Poll {
     admin: AdminArgs,
+    clock: Clock,
     polls: u64,
     has_routes: bool,
     has_urls: bool,
@@ -45,6 +46,7 @@ impl Poll {
     pub fn new(admin: AdminArgs, url_order: Arc<AtomicUsize>) -> Poll {
         Poll {
             admin,
+            clock: Clock::system(),
             polls: 0,
             has_routes: true,
             has_urls: true,
@@ -67,10 +69,13 @@ impl Poll {
         let Some(status) = status.filter(is_status) else {
             bail!("the answer to /status is not a status");
         };
+        // Rates follow from the times at which the status was read. Reading the lists takes more or less long.
+        let read_us = Some(self.clock.monotonic_us());
         let (routes, urls) = (self.read_routes(), self.read_urls());
         self.polls += 1;
         Ok(Answer {
             status,
+            read_us,
             routes,
             urls,
         })
@@ -132,7 +137,7 @@ impl Poll {
     }
 
     fn run(&mut self, sender: &SyncSender<Result<Answer, String>>) {
-        let clock = Clock::system();
+        let clock = self.clock.clone();
         let period_us = PERIOD.as_micros() as u64;
         loop {
             let next_us = clock.monotonic_us() + period_us;

@@ -4,6 +4,7 @@ use std::io::{self, BufWriter, Stdout, Write};
 use std::panic;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
 use std::time::Duration;
 
 use ratatui::Terminal;
@@ -14,6 +15,8 @@ use ratatui::crossterm::execute;
 use ratatui::crossterm::terminal::{
     Clear, ClearType, EnterAlternateScreen, LeaveAlternateScreen, disable_raw_mode, enable_raw_mode,
 };
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::io::Errno;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 use super::model::Action;
@@ -22,6 +25,8 @@ use super::model::Action;
 const FRAME: usize = 64 << 10;
 /// Most events that are handled before the next frame.
 const EVENTS_MAX: usize = 100;
+/// Exit status after the terminal is gone: that of a program which SIGHUP ended.
+const HANGUP_STATUS: i32 = 128 + SIGHUP;
 
 /// The terminal while it has a screen of its own. Dropping it restores the terminal.
 pub struct Screen {
@@ -54,6 +59,7 @@ impl Screen {
             restore();
             earlier(info);
         }));
+        watch_for_hangup()?;
         enable_raw_mode()?;
         let opened = Screen::enter(ended);
         if opened.is_err() {
@@ -103,6 +109,27 @@ impl Drop for Screen {
     fn drop(&mut self) {
         restore();
     }
+}
+
+/// Ends the command when its terminal is gone. There is no signal then if the command belongs to another session, and the
+/// library would read the closed terminal without end.
+fn watch_for_hangup() -> io::Result<()> {
+    let watcher = thread::Builder::new().name("hangup".to_owned());
+    watcher.spawn(|| {
+        let input = io::stdin();
+        let mut watched = [PollFd::new(&input, PollFlags::empty())];
+        loop {
+            match poll(&mut watched, None) {
+                Err(Errno::INTR) => {}
+                Ok(_) if watched[0].revents().contains(PollFlags::HUP) => {
+                    std::process::exit(HANGUP_STATUS)
+                }
+                // Input that can't be watched, as from a file, has no hangup.
+                _ => return,
+            }
+        }
+    })?;
+    Ok(())
 }
 
 /// Gives the terminal back. A terminal that is gone needs nothing.
