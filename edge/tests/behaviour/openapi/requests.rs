@@ -163,8 +163,9 @@ impl<'a> Maker<'a> {
         loop {
             let at = self.below(self.operations.len());
             let operation = self.operations[at];
-            // All requests for a page that reads nothing are alike.
-            if self.description.has_input(&operation) || self.one_in(4) {
+            // All requests for a page that reads nothing are alike, and a reload takes longer than all others.
+            let is_useful = self.description.has_input(&operation) || self.one_in(4);
+            if is_useful && (operation.path != "/reload" || self.one_in(4)) {
                 return operation;
             }
         }
