@@ -11,6 +11,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use tokio::io::ReadBuf;
 
+use super::response::Parsed;
 use super::round_trip::{Broken, RoundTrip};
 use super::spare::Spare;
 use crate::handler::Fault;
@@ -233,13 +234,7 @@ impl Connection {
             };
             Poll::Ready(match result {
                 Ok(parsed) => {
-                    self.reusable &= parsed.keeps;
-                    if !parsed.keeps && !last {
-                        self.transport.note_server_ends();
-                    }
-                    if let Some(seconds) = parsed.idle_timeout_s {
-                        self.idle_limit_us = seconds.saturating_sub(1).saturating_mul(1_000_000);
-                    }
+                    self.note_keepalive(&parsed, last);
                     Ok(parsed.head)
                 }
                 Err(mut fault) => {
@@ -257,6 +252,18 @@ impl Connection {
         .await;
         self.count_traffic();
         sent
+    }
+
+    /// Notes whether and for how long the server keeps the connection after this response. `last`: the request has asked
+    /// for the close.
+    fn note_keepalive(&mut self, parsed: &Parsed, last: bool) {
+        self.reusable &= parsed.keeps;
+        if !parsed.keeps && !last {
+            self.transport.note_server_ends();
+        }
+        if let Some(seconds) = parsed.idle_timeout_s {
+            self.idle_limit_us = seconds.saturating_sub(1).saturating_mul(1_000_000);
+        }
     }
 
     /// Begins the record of an exchange, if the connection's exchanges are recorded.
