@@ -14,6 +14,7 @@ use super::super::live::StreamQuery;
 use super::super::observed::{EventsQuery, TopQuery};
 use super::super::purge;
 use super::super::server::{GUARDED, INDEX_TEXT, StatusQuery, UNGUARDED};
+use super::super::server_connections::ConnectionsQuery;
 use super::super::server_order::ServerOrder;
 use super::super::tokens::Role;
 use super::DESCRIPTION;
@@ -154,6 +155,11 @@ fn the_described_parameters_are_those_of_the_queries_and_of_the_list() {
         ("post", "/fetch", fields_of::<FetchQuery>()),
         ("get", "/history", fields_of::<HistoryQuery>()),
         ("get", "/stream", fields_of::<StreamQuery>()),
+        (
+            "get",
+            "/servers/connections",
+            fields_of::<ConnectionsQuery>(),
+        ),
         ("get", "/top", fields_of::<TopQuery>()),
         ("get", "/events", fields_of::<EventsQuery>()),
         ("post", "/servers", fields_of::<ServerOrder>()),

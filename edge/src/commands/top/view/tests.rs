@@ -71,6 +71,7 @@ fn answer(seconds: u64) -> Answer {
         _ => Listed::Unread,
     };
     Answer {
+        read_us: None,
         status: status(seconds),
         routes: listed(history),
         urls: listed(top),
@@ -148,6 +149,7 @@ fn help_and_a_lost_server_are_shown() {
 fn a_server_without_anything_is_shown() {
     let status = json!({ "pid": 1, "counters": {} });
     let answer = Answer {
+        read_us: None,
         status,
         urls: Listed::Unknown,
         routes: Listed::Unknown,
