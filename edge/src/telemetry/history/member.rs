@@ -54,11 +54,6 @@ impl Member {
         }
     }
 
-    /// Whether the member has had a reading and no point yet.
-    pub(super) fn is_new(&self) -> bool {
-        self.noted_s.is_some() && self.end_s() == 0
-    }
-
     /// Whether the member had no reading since this time.
     pub(super) fn is_gone(&self, since_s: u64) -> bool {
         self.noted_s.is_none_or(|noted| noted < since_s)

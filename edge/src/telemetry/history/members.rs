@@ -67,7 +67,7 @@ impl History {
             let before = members.by_name.len();
             members
                 .by_name
-                .retain(|_, member| member.is_new() || member.end_s() >= oldest_s);
+                .retain(|_, member| !member.is_gone(oldest_s) || member.end_s() >= oldest_s);
             let removed = before - members.by_name.len();
             self.bytes -= removed * members.layout.member_bytes();
         }

@@ -270,6 +270,8 @@ fn members_beyond_the_limit_have_no_history_until_another_one_is_gone() {
     let bytes = layout(Scope::Route).member_bytes();
     let mut history = History::new([layout(Scope::Route)], 2 * bytes);
     let mut sources = ["a", "b", "c"].map(|name| (name, Source::new(Scope::Route)));
+    // Requests of a time without a history.
+    sources[2].1.requests = 5000;
     let mut note = |history: &mut History, of: &[usize]| {
         let mut noted = Vec::new();
         for (at, (name, source)) in sources.iter_mut().enumerate() {
@@ -290,6 +292,17 @@ fn members_beyond_the_limit_have_no_history_until_another_one_is_gone() {
         assert!(times < 10, "the member that is gone keeps its memory");
     }
     assert_eq!(history.names(Scope::Route).collect::<Vec<_>>(), ["b", "c"]);
+    assert_eq!(note(&mut history, &[1, 2]), [true, true]);
+    let now_s = START_S + 10 * (times + 12);
+    let period = Period {
+        from_s: START_S,
+        to_s: now_s,
+        now_s,
+        points: 600,
+    };
+    let late = history.series(Scope::Route, "c", &["requests"], &period);
+    let late = late.expect("a member").series.remove(0);
+    assert!(late.iter().flatten().all(|rate| *rate == 0.0), "{late:?}");
     assert_eq!(history.bytes(), 2 * bytes);
     history.prune(START_S + 9 * DAY_S);
     assert_eq!(
@@ -476,8 +489,9 @@ proptest! {
             let answer = read(&history, Scope::Edge, "requests", from_s, now_s);
             prop_assert_eq!(answer.step_s, step_s);
             let ended_s = now_s / step_s * step_s;
-            // The reading that ended the last step.
-            let counted = counts.iter().find(|(at_s, _)| *at_s >= ended_s);
+            // The reading that ended the last step, if one has ended.
+            let mut readings = counts.iter().filter(|_| ended_s > START_S);
+            let counted = readings.find(|(at_s, _)| *at_s >= ended_s);
             let expected = counted.map_or(0, |(_, count)| *count) as f64;
             let sum = total(&answer);
             prop_assert!((sum - expected).abs() <= expected / 900.0, "{} {} {}", sum, expected, step_s);

@@ -62,7 +62,7 @@ fn answer(seconds: u64) -> Answer {
     let top =
         json!({ "urls": [url("/video/a.mp4", 3000), url("/index.html", 1200), url(&hostile, 7)] });
     let route = |name: &str, requests: f64| {
-        json!({ "member": name, "requests": requests, "hits": requests / 2.0, "validated": null, "responses_5xx": 0.0,
+        json!({ "member": name, "requests": requests, "hits": requests / 2.0, "misses": requests / 2.0, "validated": null, "responses_5xx": 0.0,
                 "body_bytes": 1e6 * requests, "upstream_bytes": 2e5 * requests, "request_duration_p99": 0.023 })
     };
     let history = json!({ "members": [route("cdn.example.com /video/*", 1000.0), route("cdn.example.com everything", 400.0)] });
