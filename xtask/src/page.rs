@@ -1,4 +1,4 @@
-//! The step `page` of `cargo xtask test`: the dashboard of `sluice demo --dashboard` in Chromium.
+//! The step `page` of `cargo xtask test`: the dashboard of `sluice demo` in Chromium.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

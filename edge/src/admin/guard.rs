@@ -223,7 +223,10 @@ fn refuse(denied: Denied, progress: &Progress) -> Response {
 /// Returns the response to a change that a token does not permit.
 fn read_only(caller: &Caller) -> Response {
     let challenge = format!("{REALM}, error=\"insufficient_scope\"");
-    let text = format!("the token {} may only read\n", caller.name);
+    let text = format!(
+        "the token {} may only read\n(use one of `token` or `operators` in [admin])\n",
+        caller.name
+    );
     (StatusCode::FORBIDDEN, [(WWW_AUTHENTICATE, challenge)], text).into_response()
 }
 

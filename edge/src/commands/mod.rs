@@ -41,10 +41,11 @@ use output::in_colour;
 
 /// Help text about the environment and the exit statuses of all commands. clap itself ends with 2.
 const AFTER_HELP: &str = "Environment:
-  SLUICE_CONFIG  Configuration file [default: ./sluice.toml]
-  SLUICE_ADMIN   Admin address of the running Sluice
-  SSL_CERT_FILE  Authorities that are trusted [default: those of the system]
-  NO_COLOR       No colours
+  SLUICE_CONFIG       Configuration file [default: ./sluice.toml]
+  SLUICE_ADMIN        Admin address of the running Sluice
+  SLUICE_ADMIN_TOKEN  Token for the admin address, if that has tokens
+  SSL_CERT_FILE       Authorities that are trusted [default: those of the system]
+  NO_COLOR            No colours
 
 Exit status:
   0  Success

@@ -187,7 +187,8 @@ counters! {
         cache_misses: Counter Count => "cache" "missed",
         /// Requests served by a fetch that another request caused.
         cache_collapsed: Counter Count => "cache" "collapsed",
-        /// Requests forwarded to the origin without the cache.
+        /// Requests forwarded to the origin without the cache, for example because of their method. A request for a response
+        /// that may not be stored is a miss.
         cache_passes: Counter Count => "cache" "passed",
         /// Body bytes of the responses of routes with a cache.
         cache_response_bytes: Counter Bytes,

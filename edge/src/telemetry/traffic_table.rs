@@ -38,7 +38,8 @@ counters! {
         misses: Counter Count,
         /// Requests served by a fetch that another request caused.
         collapsed: Counter Count,
-        /// Requests forwarded to the origin without the cache.
+        /// Requests forwarded to the origin without the cache, for example because of their method. A request for a response
+        /// that may not be stored is a miss.
         passes: Counter Count,
         /// Requests that Sluice answered with an error because of the client, such as a missing signature, a rate limit or
         /// a file that does not exist.

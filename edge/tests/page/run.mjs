@@ -1,7 +1,7 @@
 // Tests the dashboard in a browser: every view in three widths and two themes, by keyboard alone, with orders, and live.
 //
 // Usage: node run.mjs ADMIN CLIENTS BROWSER SCREENSHOTS
-//   ADMIN        URL of the admin address of `sluice demo --dashboard`
+//   ADMIN        URL of the admin address of `sluice demo`
 //   CLIENTS      host and port of its listener
 //   BROWSER      path of Chromium
 //   SCREENSHOTS  folder that gets a picture of each view
