@@ -129,6 +129,10 @@ fn ask_for_pages(checked: &mut Checked<'_>) {
         checked.ask(("HEAD", target), &[], b"", 200);
         checked.ask(("PUT", target), &[("x-sluice", "1")], b"", 405);
     }
+    for upstream in ["origin", "spare"] {
+        let target = format!("/servers/connections?upstream={upstream}&n=50");
+        checked.get(&target, 200);
+    }
     checked.get("/certificates", 200);
     checked.get("/metrics", 200);
     checked.get_as(
