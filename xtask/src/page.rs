@@ -49,8 +49,8 @@ fn source() -> PathBuf {
 fn start(folder: &Path) -> Result<(Process, String, String)> {
     let program = tools::target_folder()?.join("debug/sluice");
     let mut demo = Launch::new("demo", program, folder)
-        .arg("demo")
-        .args(["--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0"])
+        .args(["demo", "--listen", "127.0.0.1:0"])
+        .args(["--admin", "127.0.0.1:0"])
         .start()?;
     let line = demo.wait_line("listening on ", START_TIMEOUT)?;
     let clients = line.trim_end().rsplit('/').next();
