@@ -168,7 +168,8 @@ fn mistakes_in_requests_for_the_history_are_explained() {
         assert_eq!(reply.status, status, "{query}: {}", reply.text());
         assert!(reply.text().contains(text), "{query}: {}", reply.text());
     }
-    let many = vec!["requests"; 65].join(",");
+    let many: Vec<String> = (0..65).map(|n| format!("series{n}")).collect();
+    let many = many.join(",");
     let reply = edge.get_admin(&format!("/history?scope=edge&series={many}"));
     assert!(
         reply.status == 400 && reply.text().contains("at most 64"),

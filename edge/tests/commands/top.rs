@@ -173,9 +173,10 @@ impl Drop for Terminal {
     }
 }
 
-/// Returns the two sides of a new pseudo-terminal: that of the test, and that of the program.
+/// Returns the two sides of a new pseudo-terminal: that of the test, which programs do not inherit, and that of the program.
 fn pair() -> (OwnedFd, OwnedFd) {
-    let controller = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).expect("a pseudo-terminal");
+    let controller = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC)
+        .expect("a pseudo-terminal");
     grantpt(&controller)
         .and_then(|()| unlockpt(&controller))
         .expect("its other side");
