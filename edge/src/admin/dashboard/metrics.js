@@ -17,6 +17,11 @@ export function loadCatalog() {
   return loading;
 }
 
+/** Has the list loaded again, since members may have changed. */
+export function forgetCatalog() {
+  loading = null;
+}
+
 /** Returns the members of a scope that are known so far. */
 export const members = (scope) => (catalog && Array.isArray(catalog[scope]) ? catalog[scope] : []);
 
