@@ -22,9 +22,6 @@ export function forgetCatalog() {
   loading = null;
 }
 
-/** Returns the members of a scope that are known so far. */
-export const members = (scope) => (catalog && Array.isArray(catalog[scope]) ? catalog[scope] : []);
-
 /** Returns the names of the wanted series that exist, or all of them while the list is not known. */
 export function existing(scope, wanted) {
   const known = catalog?.series?.[scope];
