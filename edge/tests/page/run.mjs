@@ -554,7 +554,8 @@ async function hostileRequests(browser) {
   // The list masks quotes, which are part of the URL that is stored.
   await show(page, `xray?url=${encodeURIComponent(`http://${HOST}${target}`)}`);
   await stored(page, target);
-  await request(`/legacy/${name}?${query}`, "www.example");
+  // A backslash is refused. Failures of origins, of which the demo has many, would be shown together with others.
+  assert.equal(await request("/img/<b/onerror=alert(4)>\\x"), 400);
   await show(page, `events?find=${encodeURIComponent("onerror")}`);
   await page.locator("a.event-url", { hasText: "onerror" }).first().waitFor();
   assert.equal(await page.locator("main img, main script, main [onerror], main [onfocus]").count(), 0);
