@@ -120,6 +120,8 @@ async function look(browser, width, colorScheme, route) {
   for (const [name, hash, sign] of VIEWS) {
     const what = `${name}, ${width} pixels, ${colorScheme}`;
     await show(page, hash.replace("ROUTE", encodeURIComponent(route)));
+    // Charts are drawn when they are seen.
+    await page.locator(sign.replace(" canvas", "")).first().scrollIntoViewIfNeeded();
     await page.waitForSelector(sign);
     await noOverflow(page, what);
     // The layout in between has nothing that the others do not have.

@@ -67,7 +67,7 @@ volumes = \"disk1\"
 memory = \"12MiB\"
 [upstream.origin]
 servers = [\"http://{fast}\", \"http://{slow}\"]
-[cache.main]
+[cache.slow]
 memory = \"64MiB\"
 [upstream.example]
 servers = [\"http://{other}\"]
@@ -105,7 +105,7 @@ cache = \"pages\"
 [[site]]
 [[site.route]]
 proxy = \"example\"
-cache = \"main\"
+cache = \"slow\"
 ",
             listen = quoted(listen),
             admin = quoted(admin),
