@@ -121,8 +121,10 @@ async function look(browser, width, colorScheme, route) {
     const what = `${name}, ${width} pixels, ${colorScheme}`;
     await show(page, hash.replace("ROUTE", encodeURIComponent(route)));
     // Charts are drawn when they are seen.
-    await page.locator(sign.replace(" canvas", "")).first().scrollIntoViewIfNeeded();
-    await page.waitForSelector(sign);
+    await page.waitForFunction((wanted) => {
+      document.querySelector(wanted.replace(" canvas", ""))?.scrollIntoView();
+      return document.querySelector(wanted);
+    }, sign);
     await noOverflow(page, what);
     // The layout in between has nothing that the others do not have.
     if (width !== WIDTHS[1]) await axe(page, what);
