@@ -142,11 +142,10 @@ impl UpstreamState {
         let has =
             |tally: &Arc<ServerTally>| slots.iter().any(|slot| Arc::ptr_eq(&slot.tally, tally));
         let mut past = before.past.lock().clone();
-        let removed = before
-            .servers()
-            .into_iter()
-            .filter(|slot| !has(&slot.tally));
-        removed.for_each(|slot| past.add(&slot));
+        // Slots without an address have totals, too.
+        let all = before.slots.lock().clone();
+        let removed = all.iter().filter(|slot| !has(&slot.tally));
+        removed.for_each(|slot| past.add(slot));
         *self.past.lock() = past;
     }
 
