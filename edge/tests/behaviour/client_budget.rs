@@ -17,7 +17,7 @@ const HUGE: u64 = 100_000_000_000;
 const MIB: u64 = 1 << 20;
 
 /// Maximum number of bytes of memory that the program may use in addition to its caches.
-const MEMORY_MAX: u64 = 64 << 20;
+const MEMORY_MAX: u64 = 32 << 20;
 
 /// Starts an edge with blocks of 1 MiB in front of an origin that has this file.
 fn edge(origin: &Origin, mode: &str, lines: &[&str]) -> Edge {

@@ -12,7 +12,7 @@ use crate::harness::{
     Edge, SOON, Setup, assert_hit, cache_status, eventually, fresh, origin, serving,
 };
 
-const MEMORY_MAX: u64 = 64 << 20;
+const MEMORY_MAX: u64 = 32 << 20;
 
 /// Opens a connection, sends a request, and does not read the response.
 fn stalled(edge: &Edge, target: &str) -> Client {

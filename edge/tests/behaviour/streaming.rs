@@ -18,7 +18,7 @@ const STALLED_MAX: u64 = 16 << 20;
 const PATIENT: &str = "send_timeout = \"1h\"\nmin_rate = 0";
 
 /// Maximum number of bytes of memory that the program may use in addition to its caches.
-const MEMORY_MAX: u64 = 64 << 20;
+const MEMORY_MAX: u64 = 32 << 20;
 
 /// Starts an origin with small socket buffers.
 fn small_origin(path: &str, resource: Resource) -> Origin {
