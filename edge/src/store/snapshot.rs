@@ -4,6 +4,7 @@ use smallvec::SmallVec;
 
 use super::claim::Claim;
 use super::decisions::Decision;
+use super::disk_tier::disk_copy::DiskCopy;
 use super::object::{Object, Phase, State};
 use crate::ranges::Ranges;
 
@@ -12,9 +13,9 @@ use crate::ranges::Ranges;
 pub struct ObjectSnapshot {
     /// Bytes that are in memory.
     pub stored: Ranges,
-    /// Bytes known to be on volumes, by the name of the volume.
+    /// Bytes on volumes, by the name of the volume.
     pub on_disk: Vec<(String, Ranges)>,
-    /// Bytes that are neither stored nor claimed by a flight; empty if the length is unknown.
+    /// Bytes that are neither in memory nor on a volume nor claimed by a flight; empty if the length is unknown.
     pub missing: Ranges,
     /// Complete length in bytes, if known.
     pub length: Option<u64>,
@@ -39,16 +40,26 @@ impl Object {
 
     /// Takes a snapshot of the object.
     pub fn snapshot(&self) -> ObjectSnapshot {
-        let disk = self.lock().disk.as_ref().map(|disk| disk.seen());
-        let on_disk = disk.map_or(Vec::new(), |disk| disk.survey(self.length()));
+        let (mut snapshot, disk) = self.snapshot_of_memory();
+        // The indexes of the volumes are searched without the object's lock, which readers need.
+        if let Some(mut disk) = disk {
+            snapshot.on_disk = disk.survey(snapshot.length);
+            disk.there
+                .iter()
+                .for_each(|had| snapshot.missing.remove(had));
+        }
+        snapshot
+    }
+
+    /// Takes a snapshot in which bytes on volumes count as missing. Also returns what is known of the volumes.
+    fn snapshot_of_memory(&self) -> (ObjectSnapshot, Option<DiskCopy>) {
         let state = self.lock();
         let flying: Ranges = state.claims.iter().map(|c| c.at..c.end).collect();
-        let have = state.have();
-        let gaps = have.gaps(0..state.length.unwrap_or(0));
+        let gaps = state.present.gaps(0..state.length.unwrap_or(0));
         let missing = gaps.flat_map(|gap| flying.gaps(gap).collect::<SmallVec<[_; 2]>>());
-        ObjectSnapshot {
+        let snapshot = ObjectSnapshot {
             stored: state.present.clone(),
-            on_disk,
+            on_disk: Vec::new(),
             missing: missing.collect(),
             length: state.length,
             flights: state.claims.clone(),
@@ -60,7 +71,8 @@ impl Object {
                 Phase::Open(head) => head.generation,
                 _ => 0,
             },
-        }
+        };
+        (snapshot, state.disk.as_deref().map(DiskCopy::seen))
     }
 }
 

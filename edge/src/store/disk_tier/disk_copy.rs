@@ -125,20 +125,27 @@ impl DiskCopy {
         }
     }
 
-    /// Looks up which bytes are on which volume. Returns them by the name of the volume.
-    pub(in crate::store) fn survey(&self, length: Option<u64>) -> Vec<(String, Ranges)> {
+    /// Looks up which bytes are on which volume. Returns them by the name of the volume. Removes the blocks that a volume has overwritten
+    /// since they were last looked up.
+    pub(in crate::store) fn survey(&mut self, length: Option<u64>) -> Vec<(String, Ranges)> {
         let mut all: Vec<(String, Ranges)> = Vec::new();
-        let blocks = |range: Range<u64>| self.blocks(&range);
-        for number in self.there.iter().flat_map(blocks).take(INSPECTED_MAX) {
-            let Some(id) = self.block_id(number) else {
-                break;
-            };
-            for (volume, _) in self.volumes.find(&id) {
+        let believed = self.there.clone();
+        let numbers = believed.iter().flat_map(|range| self.blocks(&range));
+        let numbers: Vec<u64> = numbers.take(INSPECTED_MAX).collect();
+        for number in numbers {
+            let length = length.unwrap_or(u64::MAX);
+            let found = self.block_id(number).map(|id| self.volumes.find(&id));
+            let found = found.unwrap_or_default();
+            if found.is_empty() {
+                self.lose(number, length);
+                continue;
+            }
+            let bytes = self.range_of(number, length);
+            for (volume, _) in found {
                 let name = self.volumes.volumes[volume].name();
-                let bytes = self.range_of(number, length.unwrap_or(u64::MAX));
                 match all.iter_mut().find(|(known, _)| known == name) {
-                    Some((_, ranges)) => ranges.insert(bytes),
-                    None => all.push((name.to_owned(), bytes.into())),
+                    Some((_, ranges)) => ranges.insert(bytes.clone()),
+                    None => all.push((name.to_owned(), bytes.clone().into())),
                 }
             }
         }
@@ -164,6 +171,11 @@ impl DiskCopy {
     pub(super) fn range_of(&self, number: u64, length: u64) -> Range<u64> {
         let start = number.saturating_mul(self.block).min(length);
         start..start.saturating_add(self.block).min(length)
+    }
+
+    /// Records that no volume has this block of content with this length any longer.
+    pub(super) fn lose(&mut self, number: u64, length: u64) {
+        self.there.remove(self.range_of(number, length));
     }
 
     /// Whether the object may be written to volumes.

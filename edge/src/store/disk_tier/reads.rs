@@ -95,6 +95,7 @@ impl Store {
         disk.rested(now_us);
         disk.consult(want.clone(), length, LOOKUPS_MAX);
         let (volumes, block) = (disk.volumes.clone(), disk.block);
+        let elsewhere = state.is_had_elsewhere();
         let first = want.start / block;
         let mut claims = SmallVec::<[(Claim, Id, u64); 2]>::new();
         for number in first..first + 2 {
@@ -106,6 +107,13 @@ impl Store {
             let Some(id) = state.block_on_disk(number, length) else {
                 break;
             };
+            // A volume overwrites old blocks at any time. The origin delivers such a block again.
+            if elsewhere && volumes.find(&id).is_empty() {
+                if let Some(disk) = &mut state.disk {
+                    disk.lose(number, length);
+                }
+                break;
+            }
             for claim in state.claim_reads(wanted, length, now_us, || self.next_flight_id()) {
                 claims.push((claim, id, of_block.start));
             }
@@ -328,9 +336,7 @@ impl DiskRead {
         let (length, elsewhere) = (state.length.unwrap_or(0), state.is_had_elsewhere());
         if let Some(disk) = &mut state.disk {
             match gone || awaited && !elsewhere {
-                true => disk
-                    .there
-                    .remove(disk.range_of(u64::from(self.id.part), length)),
+                true => disk.lose(u64::from(self.id.part), length),
                 false if elsewhere => disk.rest_until(now_us.saturating_add(SLOW_VOLUME_PAUSE_US)),
                 false => {}
             }

@@ -241,6 +241,25 @@ fn blocks_are_recalled_and_missing_bytes_are_known() {
     assert_eq!(read(&store, &again, 0..10), None);
 }
 #[test]
+fn a_block_that_its_volume_has_lost_is_missing() {
+    let (_folder, volumes, store) = with_one_volume();
+    let (block, length) = (128 << 10, MIB);
+    let object = kept_whole(&store, &volumes, length);
+    assert!(object.snapshot().missing.is_empty());
+    assert_eq!(
+        object.snapshot().on_disk,
+        [("a".to_owned(), (0..length).into())]
+    );
+    volumes[0].wipe("the test removes its records");
+    let snapshot = object.snapshot();
+    assert_eq!(snapshot.missing, (0..length).into());
+    assert!(snapshot.on_disk.is_empty());
+    // The request that wants the block learns of it before its response begins.
+    assert!(object.has(0..block));
+    assert!(disk_reads(&store, &object, table_key(1), 0..block, 0).is_empty());
+    assert!(!object.has(0..1));
+}
+#[test]
 fn a_head_that_is_fetched_again_finds_its_blocks() {
     let (_folder, volumes, store) = with_one_volume();
     let block = 128 << 10;

@@ -279,7 +279,8 @@ impl Edge {
     /// Returns the peak of the memory of the process in bytes. The pages of its executable are left
     /// out: their number depends on the size of the debug build, and the kernel can drop them.
     pub fn peak_memory(&self) -> u64 {
-        self.memory("VmHWM:").saturating_sub(self.memory("RssFile:"))
+        self.memory("VmHWM:")
+            .saturating_sub(self.memory("RssFile:"))
     }
 
     /// Returns the memory of the process in bytes.
