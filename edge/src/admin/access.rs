@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::peer::Peer;
-use super::tokens::{Role, Tokens};
+use super::tokens::{Role, Token, Tokens};
 use super::tries::{Failed, FailedTries};
 use crate::http::{Scheme, bearer};
 
@@ -19,6 +19,19 @@ pub struct Caller {
     pub role: Role,
     /// The client.
     pub peer: Peer,
+    /// Its token, if it needed one.
+    token: Option<Token>,
+}
+
+impl Caller {
+    /// Whether the client may still read, after the tokens have changed to these.
+    pub fn may_read(&self, tokens: &Tokens) -> bool {
+        match &self.token {
+            _ if !tokens.are_required => self.peer.is_local(),
+            Some(token) => tokens.contains(token),
+            None => false,
+        }
+    }
 }
 
 /// The reason why a request is refused.
@@ -66,6 +79,7 @@ pub fn identify(
                 name: LOCAL.into(),
                 role: Role::Operator,
                 peer,
+                token: None,
             }),
             false => Err(Denied::NotLocal),
         };
@@ -83,6 +97,7 @@ pub fn identify(
             name: found.name.clone(),
             role: found.role,
             peer,
+            token: Some(found.clone()),
         }),
         None => Err(Denied::WrongToken(tries.note(peer.charged(), now_us))),
     }
@@ -170,6 +185,31 @@ mod tests {
                 assert_eq!(clear, Err(Denied::NeedsTls), "{peer}");
             }
         }
+    }
+
+    #[test]
+    fn a_client_may_read_as_long_as_its_token_is_in_force() {
+        let call = |peer, authorization, tokens: &Tokens| {
+            let request = Presented {
+                peer,
+                scheme: Scheme::Https,
+                authorization,
+            };
+            identify(request, tokens, &mut FailedTries::default(), 0).expect("permitted")
+        };
+        let (all, none, mut changed) = (tokens(), Tokens::default(), Tokens::default());
+        let form = TokenForm::Named(Role::Reader);
+        let added = changed.add("grafana another-0123456789\nbob reader-0123456789", form);
+        assert_eq!(added, Ok(()));
+        let (near, far) = (peer("127.0.0.1"), peer("10.0.0.1"));
+        let reader = call(far, Some(READER), &all);
+        assert!(reader.may_read(&all));
+        // The name now has another token, and the token another name.
+        assert!(!reader.may_read(&changed));
+        assert!(!reader.may_read(&none), "it is on another machine");
+        assert!(call(near, Some(READER), &all).may_read(&none));
+        let local = call(near, None, &none);
+        assert!(local.may_read(&none) && !local.may_read(&all));
     }
 
     #[test]

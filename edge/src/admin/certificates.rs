@@ -2,17 +2,16 @@
 
 use std::time::Duration;
 
-use axum::extract::rejection::QueryRejection;
-use axum::extract::{Query, State};
+use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
-use hyper::StatusCode;
 use hyper::header::CACHE_CONTROL;
 use tokio::time::timeout;
 
 use super::certificate_state::{CertificateOrder, Ordered};
 use super::change::ChangeNote;
 use super::inspect::Shared;
+use super::page_query::{PageQuery, Parameters};
 use super::purge::Refusal;
 
 /// Longest time that a request waits for the result of an order, which an authority decides.
@@ -38,6 +37,11 @@ async fn outcome(ordered: Ordered) -> Result<String, Refusal> {
     }
 }
 
+impl Parameters for CertificateOrder {
+    const USAGE: &str =
+        "/certificates?name=NAME&order=renew or /certificates?name=NAME&order=revoke&reason=REASON";
+}
+
 /// Answers `GET /certificates`.
 pub(super) async fn list(State(edge): State<Shared>) -> Response {
     ([(CACHE_CONTROL, "no-store")], Json(edge.certificates())).into_response()
@@ -47,12 +51,8 @@ pub(super) async fn list(State(edge): State<Shared>) -> Response {
 pub(super) async fn order(
     State(edge): State<Shared>,
     Extension(note): Extension<ChangeNote>,
-    order: Result<Query<CertificateOrder>, QueryRejection>,
+    PageQuery(order): PageQuery<CertificateOrder>,
 ) -> Response {
-    let Ok(Query(order)) = order else {
-        let text = "write /certificates?name=NAME&order=renew or /certificates?name=NAME&order=revoke&reason=REASON\n";
-        return (StatusCode::BAD_REQUEST, text).into_response();
-    };
     note.describe(order.describe());
     let outcome = match edge.order_certificate(&order) {
         Ok(ordered) => outcome(ordered).await,

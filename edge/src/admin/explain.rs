@@ -2,8 +2,7 @@
 
 use std::time::Duration;
 
-use axum::extract::rejection::QueryRejection;
-use axum::extract::{Query, State};
+use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
 use hyper::StatusCode;
@@ -16,6 +15,7 @@ use super::change::ChangeNote;
 use super::explanation::Question;
 use super::fetch_order::{FetchOrder, Fetched};
 use super::inspect::Shared;
+use super::page_query::{PageQuery, Parameters};
 
 /// Longest time for which a response waits for the end of a fetch, which goes on after that.
 const FETCH_WAIT_MAX: Duration = Duration::from_secs(10);
@@ -30,30 +30,25 @@ pub(super) struct FetchQuery {
     refresh: Option<String>,
 }
 
-/// Answers with an error.
-fn refused(status: StatusCode, why: &str) -> Response {
-    (status, format!("{}\n", why.trim_end())).into_response()
+impl Parameters for FetchQuery {
+    const USAGE: &str = "/fetch?url=URL, with headers=LINES and refresh=1 as needed";
 }
 
-/// Answers a request whose query can't be read.
-fn unreadable(rejection: &QueryRejection) -> Response {
-    refused(StatusCode::BAD_REQUEST, &rejection.body_text())
+impl Parameters for Question {
+    const USAGE: &str =
+        "/explain?url=URL, with method=METHOD, headers=LINES and client=IP as needed";
 }
 
 /// Explains what would happen to a request.
 pub(super) async fn explain(
     State(edge): State<Shared>,
     Extension(background): Extension<Background>,
-    question: Result<Query<Question>, QueryRejection>,
+    PageQuery(question): PageQuery<Question>,
 ) -> Response {
-    let question = match question {
-        Ok(Query(question)) => question,
-        Err(rejection) => return unreadable(&rejection),
-    };
     // Folders of files are read, which may take long.
     let answer = match background.run(move || edge.explain(&question)).await {
         Ok(Ok(explanation)) => Json(explanation).into_response(),
-        Ok(Err(why)) => refused(StatusCode::BAD_REQUEST, &why),
+        Ok(Err(why)) => (StatusCode::BAD_REQUEST, format!("{}\n", why.trim_end())).into_response(),
         Err(failed) => failed,
     };
     ([(CACHE_CONTROL, "no-store")], answer).into_response()
@@ -63,16 +58,12 @@ pub(super) async fn explain(
 pub(super) async fn fetch(
     State(edge): State<Shared>,
     Extension(note): Extension<ChangeNote>,
-    query: Result<Query<FetchQuery>, QueryRejection>,
+    PageQuery(query): PageQuery<FetchQuery>,
 ) -> Response {
-    let query = match query {
-        Ok(Query(query)) => query,
-        Err(rejection) => return unreadable(&rejection),
-    };
     let refresh = match query.refresh.as_deref() {
         None | Some("0") => false,
         Some("1") => true,
-        Some(_) => return refused(StatusCode::BAD_REQUEST, "refresh is 1, or left out"),
+        Some(_) => return FetchQuery::refuse("refresh is 1, or left out").into_response(),
     };
     // The headers may have secrets.
     let mask = edge.observed().notices().mask();

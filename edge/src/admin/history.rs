@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Display;
 
-use axum::extract::{Query, State};
+use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
 use hyper::StatusCode;
@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use super::background::Background;
 use super::inspect::Shared;
+use super::page_query::{PageQuery, Parameters};
 use super::purge::Refusal;
 use crate::telemetry::history::{
     Answer, History, POINTS_MAX, POINTS_MIN, Period, RingSize, Row, Scope, Series,
@@ -55,7 +56,9 @@ struct RingState {
     span_s: u64,
 }
 
+/// Query of `GET /history`.
 #[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
 pub(super) struct HistoryQuery {
     scope: String,
     #[serde(default)]
@@ -67,6 +70,10 @@ pub(super) struct HistoryQuery {
     to: Option<i64>,
     points: Option<usize>,
     top: Option<usize>,
+}
+
+impl Parameters for HistoryQuery {
+    const USAGE: &str = "/history?scope=SCOPE&member=NAME&series=NAMES, or members=* in place of member, with from=TIME, to=TIME, points=N and top=N as needed; GET /members has the names";
 }
 
 /// Response to `GET /history` with `member`.
@@ -137,7 +144,7 @@ fn ring_state(ring: RingSize) -> RingState {
 pub(super) async fn history(
     State(edge): State<Shared>,
     Extension(background): Extension<Background>,
-    Query(query): Query<HistoryQuery>,
+    PageQuery(query): PageQuery<HistoryQuery>,
 ) -> Response {
     let Some(shared) = edge.history() else {
         return off();

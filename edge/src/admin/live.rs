@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use axum::Extension;
 use axum::body::{Body, Bytes};
-use axum::extract::{ConnectInfo, Query, State};
+use axum::extract::{ConnectInfo, State};
 use axum::response::{IntoResponse, Response};
 use hyper::StatusCode;
 use hyper::body::Frame;
@@ -20,10 +20,12 @@ use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, watch};
 use tokio::time::sleep;
 
+use super::access::Caller;
 use super::connections::{Progress, Streaming};
 use super::history::{missing, off, scope, series};
 use super::inspect::Shared;
 use super::notice_feed::NoticeFeed;
+use super::page_query::{PageQuery, Parameters};
 use super::purge::Refusal;
 use crate::telemetry::history::{Scope, SharedHistory};
 
@@ -48,13 +50,17 @@ impl Default for Streams {
 
 /// Query of `GET /stream`: `scope` and `series` for points, `events` for notices, or all of them.
 #[derive(Default, Deserialize)]
-#[serde(default)]
+#[serde(default, deny_unknown_fields)]
 pub(super) struct StreamQuery {
     scope: String,
     member: String,
     series: String,
     /// Number of the last change of notices that the client knows.
     events: Option<u64>,
+}
+
+impl Parameters for StreamQuery {
+    const USAGE: &str = "/stream?scope=SCOPE&member=NAME&series=NAMES, or events=NUMBER, or both; GET /members has the names";
 }
 
 /// The series that a stream sends.
@@ -80,8 +86,9 @@ struct Point<'a> {
 pub(super) async fn open(
     State(edge): State<Shared>,
     Extension(streams): Extension<Streams>,
+    Extension(caller): Extension<Caller>,
     ConnectInfo(progress): ConnectInfo<Progress>,
-    Query(query): Query<StreamQuery>,
+    PageQuery(query): PageQuery<StreamQuery>,
 ) -> Response {
     let notices = query
         .events
@@ -100,7 +107,8 @@ pub(super) async fn open(
         return (StatusCode::SERVICE_UNAVAILABLE, text).into_response();
     };
     let (sender, events) = mpsc::channel(WAITING_MAX);
-    tokio::spawn(send_events(points, notices, sender));
+    let is_permitted = move || caller.may_read(&edge.admin_tokens());
+    tokio::spawn(send_events(points, notices, sender, is_permitted));
     let body = EventBody {
         events,
         _permit: permit,
@@ -167,14 +175,15 @@ fn comment() -> Bytes {
     Bytes::from_static(b":\n\n")
 }
 
-/// Sends the events of a stream until its client has left or the history ends.
+/// Sends the events of a stream until its client has left or may not read any longer, or the history ends.
 async fn send_events(
     mut points: Option<Feed>,
     mut notices: Option<NoticeFeed>,
     sender: mpsc::Sender<Bytes>,
+    is_permitted: impl Fn() -> bool,
 ) {
     let mut next = Some(Bytes::from_static(BEGINNING.as_bytes()));
-    while let Some(part) = next {
+    while let Some(part) = next.filter(|_| is_permitted()) {
         // A client that does not read misses points, and gets the newest one once it reads again.
         if let Err(TrySendError::Closed(_)) = sender.try_send(part) {
             return;

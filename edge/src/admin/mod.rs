@@ -22,6 +22,7 @@ mod notice_feed;
 mod object;
 mod observed;
 mod openapi;
+mod page_query;
 mod peer;
 mod price;
 mod purge;

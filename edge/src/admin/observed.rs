@@ -1,15 +1,14 @@
 //! `GET /top` and `GET /events`: the URLs with the most requests, bytes, misses and latency, and the recent errors and
 //! events.
 
-use axum::extract::rejection::QueryRejection;
-use axum::extract::{Query, State};
+use axum::extract::State;
 use axum::response::{IntoResponse, Response};
-use hyper::StatusCode;
 use hyper::header::{ACCEPT, CACHE_CONTROL, CONTENT_TYPE};
 use hyper::http::HeaderMap;
 use serde::{Deserialize, Serialize};
 
 use super::inspect::Shared;
+use super::page_query::{PageQuery, Parameters};
 use crate::telemetry::{MINUTES_MAX, Measure, NOTICES_MAX, Notice, json_text};
 
 /// Media types of JSON lines.
@@ -38,6 +37,10 @@ impl Default for TopQuery {
     }
 }
 
+impl Parameters for TopQuery {
+    const USAGE: &str = "/top?by=requests&minutes=5&n=50, with by=requests, bytes, misses or latency, and at most 60 minutes";
+}
+
 /// Query of `GET /events`.
 #[derive(Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -52,6 +55,10 @@ impl Default for EventsQuery {
     }
 }
 
+impl Parameters for EventsQuery {
+    const USAGE: &str = "/events?after=0&n=200, with the number of the last change that you know";
+}
+
 /// The answer of `GET /events`.
 #[derive(Serialize)]
 struct Events {
@@ -63,31 +70,23 @@ struct Events {
 /// Answers `GET /top`.
 pub(super) async fn top(
     State(edge): State<Shared>,
-    query: Result<Query<TopQuery>, QueryRejection>,
+    PageQuery(query): PageQuery<TopQuery>,
 ) -> Response {
-    let query = query
-        .ok()
-        .filter(|query| (1..=MINUTES_MAX).contains(&query.minutes));
-    let parts = query.and_then(|Query(query)| Some((Measure::named(&query.by)?, query)));
-    match parts {
-        Some((by, query)) => json(json_text(&edge.observed().top(by, query.minutes, query.n))),
-        None => refused(
-            "write /top?by=requests&minutes=5&n=50, with by=requests, bytes, misses or latency, and at most 60 minutes\n",
-        ),
+    let Some(by) = Measure::named(&query.by) else {
+        return TopQuery::refuse("there is no such order").into_response();
+    };
+    if !(1..=MINUTES_MAX).contains(&query.minutes) {
+        return TopQuery::refuse("there is no such time").into_response();
     }
+    json(json_text(&edge.observed().top(by, query.minutes, query.n)))
 }
 
 /// Answers `GET /events`.
 pub(super) async fn events(
     State(edge): State<Shared>,
     headers: HeaderMap,
-    query: Result<Query<EventsQuery>, QueryRejection>,
+    PageQuery(query): PageQuery<EventsQuery>,
 ) -> Response {
-    let Ok(Query(query)) = query else {
-        return refused(
-            "write /events?after=0&n=200, with the number of the last change that you know\n",
-        );
-    };
     let notices = edge.observed().notices();
     // The number is read first, so that no change is missed.
     let last = notices.last();
@@ -122,9 +121,4 @@ pub(super) fn json(text: String) -> Response {
         text,
     )
         .into_response()
-}
-
-/// Returns the response to a request that can't be understood.
-pub(super) fn refused(text: &'static str) -> Response {
-    (StatusCode::BAD_REQUEST, text).into_response()
 }

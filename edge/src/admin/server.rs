@@ -6,7 +6,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use axum::body::{Bytes, to_bytes};
-use axum::extract::{ConnectInfo, Query, Request, State};
+use axum::extract::{ConnectInfo, Request, State};
 use axum::middleware::{Next, from_fn, from_fn_with_state, map_response};
 use axum::response::{IntoResponse, Redirect, Response};
 use axum::routing::{get, post};
@@ -31,6 +31,7 @@ use super::live::{self, Streams};
 use super::metrics;
 use super::observed;
 use super::openapi;
+use super::page_query::{PageQuery, Parameters};
 use super::purge::{BODY_MAX, LOG_WAIT_MAX, Order};
 use super::server_connections;
 use super::servers;
@@ -230,6 +231,7 @@ async fn index(headers: HeaderMap) -> Response {
 
 /// Query of `GET /status`.
 #[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
 pub(super) struct StatusQuery {
     url: Option<String>,
     /// Lines of request headers.
@@ -237,7 +239,11 @@ pub(super) struct StatusQuery {
     headers: String,
 }
 
-async fn status(State(edge): State<Shared>, Query(query): Query<StatusQuery>) -> Response {
+impl Parameters for StatusQuery {
+    const USAGE: &str = "/status for everything, or /status?url=URL, with headers=LINES as needed";
+}
+
+async fn status(State(edge): State<Shared>, PageQuery(query): PageQuery<StatusQuery>) -> Response {
     let answer = match query.url {
         None => Json(edge.status()).into_response(),
         Some(url) => match edge.url(&url, &query.headers) {

@@ -1,12 +1,12 @@
 //! `GET /servers/connections`: which request went over which connection to a server.
 
-use axum::extract::rejection::QueryRejection;
-use axum::extract::{Query, State};
+use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use serde::Deserialize;
 
 use super::inspect::Shared;
-use super::observed::{json, refused};
+use super::observed::json;
+use super::page_query::{PageQuery, Parameters};
 use crate::telemetry::json_text;
 
 /// Most exchanges of one answer.
@@ -24,16 +24,15 @@ pub(super) struct ConnectionsQuery {
     n: Option<usize>,
 }
 
+impl Parameters for ConnectionsQuery {
+    const USAGE: &str = "/servers/connections?upstream=NAME&n=200, with the name of an upstream";
+}
+
 /// Answers `GET /servers/connections`.
 pub(super) async fn show(
     State(edge): State<Shared>,
-    query: Result<Query<ConnectionsQuery>, QueryRejection>,
+    PageQuery(query): PageQuery<ConnectionsQuery>,
 ) -> Response {
-    let Ok(Query(query)) = query else {
-        return refused(
-            "write /servers/connections?upstream=NAME&n=200, with the name of an upstream\n",
-        );
-    };
     let most = query.n.unwrap_or(EXCHANGES).min(EXCHANGES_MAX);
     match edge.exchanges(&query.upstream) {
         Ok(exchanges) => json(json_text(

@@ -1,14 +1,19 @@
 //! `GET` and `POST /servers`: the servers of all upstreams, and the operator's orders about them.
 
-use axum::extract::{Query, State};
+use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
-use hyper::StatusCode;
 use hyper::header::CACHE_CONTROL;
 
 use super::change::ChangeNote;
 use super::inspect::Shared;
+use super::page_query::{PageQuery, Parameters};
 use super::server_order::ServerOrder;
+
+impl Parameters for ServerOrder {
+    const USAGE: &str =
+        "/servers?upstream=NAME&server=ADDRESS&set=up, with set=up, drain or down, or weight=N";
+}
 
 /// Answers `GET /servers`.
 pub(super) async fn list(State(edge): State<Shared>) -> Response {
@@ -19,12 +24,8 @@ pub(super) async fn list(State(edge): State<Shared>) -> Response {
 pub(super) async fn order(
     State(edge): State<Shared>,
     Extension(note): Extension<ChangeNote>,
-    order: Result<Query<ServerOrder>, axum::extract::rejection::QueryRejection>,
+    PageQuery(order): PageQuery<ServerOrder>,
 ) -> Response {
-    let Ok(Query(order)) = order else {
-        let text = "write /servers?upstream=NAME&server=ADDRESS&set=up, with set=up, drain or down, or weight=N\n";
-        return (StatusCode::BAD_REQUEST, text).into_response();
-    };
     note.describe(order.describe(&edge.observed().notices().mask()));
     match order.check().and_then(|()| edge.order_server(&order)) {
         Ok(()) => Json(edge.upstreams()).into_response(),

@@ -171,6 +171,11 @@ impl Tokens {
         found
     }
 
+    /// Whether these tokens include this one, with the same name and role.
+    pub fn contains(&self, token: &Token) -> bool {
+        self.list.contains(token)
+    }
+
     /// Iterates over the tokens, in the order of their files.
     pub fn iter(&self) -> impl Iterator<Item = &Token> {
         self.list.iter()

@@ -116,7 +116,9 @@ fn show(page: &mut Page<'_>, explanation: &Explanation) {
         None => explanation.decision.clone(),
     };
     entry(page, "decision", Some(&decision));
-    entry(page, "status", explanation.cache_status.as_ref());
+    let status = explanation.cache_status.as_ref();
+    let header = status.map(|status| format!("Cache-Status: {status}"));
+    entry(page, "header", header.as_ref());
     if let Some(answer) = &explanation.answer {
         entry(page, "answer", Some(&answer.status.to_string()));
         let lines = answer.headers.iter();

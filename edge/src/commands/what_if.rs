@@ -317,6 +317,11 @@ impl Report {
         text.push_str(&format!(
             "\nLargest error of the hit ratio: {worst:.2} points. The goal of {GOAL:.0} point is {verdict}.\n"
         ));
+        if self.rows.iter().all(|row| row.sampled >= 1.0) {
+            text.push_str(
+                "All objects were sampled, so this shows nothing about samples: choose more objects, or a smaller --sampled.\n",
+            );
+        }
         if let Some(ns) = self.rows.iter().filter_map(|row| row.ns).max() {
             text.push_str(&format!(
                 "Longest time for each sampled request, including the filter: {ns} ns.\n"
@@ -397,6 +402,14 @@ mod tests {
         let one = measure(&small(), None).expect("no log is read");
         let two = measure(&small(), None).expect("no log is read");
         assert_eq!(one.rows, two.rows);
+        let note = "All objects were sampled";
+        assert!(!one.render().contains(note));
+        let all = WhatIfArgs {
+            sampled: 10_000,
+            ..small()
+        };
+        let all = measure(&all, None).expect("no log is read");
+        assert!(all.render().contains(note));
     }
 
     #[test]

@@ -12,6 +12,7 @@ use sluice_lab::process::Launch;
 use tempfile::TempDir;
 
 use crate::harness::{Edge, SOON, Setup, eventually, fresh, serving};
+use crate::history::Stream;
 
 const OPERATOR: &str = "operator-0123456789abcdef";
 const ALICE: &str = "alice-0123456789abcdef";
@@ -353,6 +354,26 @@ fn a_reload_takes_up_new_tokens_and_refuses_unusable_ones() {
     edge.rewrite(&open);
     assert_eq!(reload(newer), 200);
     assert_eq!(status(&edge, ("GET", "/status"), None), 200);
+}
+
+// A stream is one request that lasts long. It ends within seconds after its token was withdrawn.
+#[test]
+fn a_stream_ends_when_its_token_is_withdrawn() {
+    let files = Files::new();
+    let edge = Setup::of_text(files.config(LOOPBACK)).start();
+    let open = |token: &str| {
+        let line = format!("Authorization: Bearer {token}\r\n");
+        let mut stream = Stream::open_with(&edge, "events=0", &line);
+        assert!(stream.line("HTTP/1.1 ").starts_with("200"));
+        stream
+    };
+    let (mut reader, mut alice) = (open(READER), open(ALICE));
+    files.write("readers", "grafana another-0123456789abcdef\n");
+    assert_eq!(status(&edge, ("POST", "/reload"), Some(ALICE)), 200);
+    reader.wait_end();
+    // The other stream has the event of the reload, and of a second one.
+    assert_eq!(status(&edge, ("POST", "/reload"), Some(ALICE)), 200);
+    while alice.event("notice")["count"] != 2 {}
 }
 
 #[test]

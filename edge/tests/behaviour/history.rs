@@ -1,7 +1,7 @@
 //! Tests of the history of numbers: its points, what a restart and a reload leave of it, and the stream of new points.
 
 use std::fs;
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::path::Path;
 
@@ -156,6 +156,7 @@ fn mistakes_in_requests_for_the_history_are_explained() {
             "`from` must be before `to`",
         ),
         ("scope=edge&series=requests&from=x", 400, "from"),
+        ("scope=edge&series=requests&form=5", 400, "`form`"),
         ("scope=edge&series=x", 404, "no series \"x\""),
         (
             "scope=edge&member=%1b[2Jx&series=requests",
@@ -290,11 +291,22 @@ pub struct Stream(BufReader<TcpStream>);
 
 impl Stream {
     pub fn open(edge: &Edge, query: &str) -> Stream {
+        Stream::open_with(edge, query, "")
+    }
+
+    /// Opens a stream with this line of a header, which ends in CRLF.
+    pub fn open_with(edge: &Edge, query: &str, line: &str) -> Stream {
         let mut socket = TcpStream::connect(edge.admin).expect("the admin address accepts");
         socket.set_read_timeout(Some(SOON)).expect("a time");
-        let request = format!("GET /stream?{query} HTTP/1.1\r\nHost: localhost\r\n\r\n");
+        let request = format!("GET /stream?{query} HTTP/1.1\r\nHost: localhost\r\n{line}\r\n");
         socket.write_all(request.as_bytes()).expect("sent");
         Stream(BufReader::new(socket))
+    }
+
+    /// Waits for the end of the stream.
+    pub fn wait_end(&mut self) {
+        let mut rest = Vec::new();
+        self.0.read_to_end(&mut rest).expect("the stream ends");
     }
 
     /// Returns the next line that begins like this, without its beginning.

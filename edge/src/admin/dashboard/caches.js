@@ -71,7 +71,7 @@ function cacheCard(name, numbers, status) {
     facts([
       ["Objects", format.exact(numbers.objects)],
       ["Evicted", format.exact(numbers.evicted)],
-      ["Age of the last evicted", numbers.evicted_age_seconds === undefined ? null : format.span(numbers.evicted_age_seconds)],
+      ["Age of the last evicted", numbers.evicted > 0 ? format.span(numbers.evicted_age_seconds) : null],
       ["Pinned", format.bytes(numbers.pinned)],
       ["Fetches in progress", format.exact(numbers.flights)],
       ["Purge rules", format.exact(numbers.purges)],

@@ -9,34 +9,47 @@ import { hidden, period, set, toggleHidden } from "./state.js";
 const TABLE_ROWS = 24;
 const BYTE_STEPS = Array.from({ length: 50 }, (_, i) => 2 ** i);
 
+/** Longest time that a frame spends on charts before it leaves the others to the next one, in milliseconds. */
+const FRAME_MS = 8;
+
 const due = new Set();
 let frame = 0;
 let drawn = false;
 let isLoaded = false;
 
-/** Loads the library of charts. The page asks for data before, since running the library's code takes some time. */
+/** Draws charts from now on, once the library is there, which the browser runs while it loads the page's own modules. */
 export function loadLibrary() {
-  const script = h("script", { src: "vendor/uplot.js" });
-  script.addEventListener("load", () => {
+  const begin = () => {
     isLoaded = true;
     for (const chart of all) draw(chart);
-  });
-  document.head.append(script);
+  };
+  if (globalThis.uPlot) begin();
+  else document.getElementById("uplot").addEventListener("load", begin);
 }
 
-/** Draws charts in the next frame, each once. */
+/** Draws a chart in one of the next frames. */
 function draw(chart) {
   due.add(chart);
-  frame ||= requestAnimationFrame(() => {
-    frame = 0;
-    const now = [...due];
-    due.clear();
-    for (const one of now) one.update();
-    if (!drawn && now.some((one) => one.isDrawn)) {
-      drawn = true;
-      dispatchEvent(new Event("sluice-drawn"));
-    }
-  });
+  frame ||= requestAnimationFrame(drawDue);
+}
+
+/** Draws the charts that are due, the first ones first. */
+function drawDue() {
+  const end = performance.now() + FRAME_MS;
+  for (const chart of due) {
+    due.delete(chart);
+    chart.update();
+    noteDrawn(chart);
+    if (performance.now() > end) break;
+  }
+  frame = due.size > 0 ? requestAnimationFrame(drawDue) : 0;
+}
+
+/** Announces the first chart. */
+function noteDrawn(chart) {
+  if (drawn || !chart.isDrawn) return;
+  drawn = true;
+  dispatchEvent(new Event("sluice-drawn"));
 }
 
 /** Vertical lines for events, such as purges and reloads. */

@@ -56,11 +56,18 @@ export function start(root, context) {
 
 const value = (shown, size = "") => h("span", { class: `cell-value ${size}` }, shown);
 
+/** A URL with a masked part, or one that was cut, names no object, so it has no link. */
+function urlCell(url) {
+  const isWhole = !url.includes("***") && !url.endsWith("...");
+  return isWhole ? h("a", { class: "name-cell mono", href: link("xray", { url }), title: url }, url)
+    : h("span", { class: "name-cell mono", title: `${url}\nNot the whole URL, so the X-ray can't find it.` }, url);
+}
+
 function columns(most, by) {
   // The error is that of the measure by which the list is ordered.
   const about = (key, row, shown) => (key === by && row.error > 0 && row.value > 0 ? h("span", { title: `at most ${(by === "bytes" ? format.bytes : format.count)(row.error)} too many` }, shown) : shown);
   return [
-    { key: "url", label: "URL", sort: (row) => row.url, cell: (row) => h("a", { class: "name-cell mono", href: link("xray", { url: row.url }), title: row.url }, row.url) },
+    { key: "url", label: "URL", sort: (row) => row.url, cell: (row) => urlCell(row.url) },
     { key: "requests", label: "Requests", number: true, sort: (row) => row.requests, cell: (row) => [cellBar(row.requests / most().requests, "hit"), value(about("requests", row, format.count(row.requests)))] },
     { key: "misses", label: "Misses", number: true, sort: (row) => row.misses, cell: (row) => [cellBar(row.misses / most().misses, "miss"), value(about("misses", row, format.count(row.misses)))] },
     { key: "ratio", label: "Missed", number: true, class: "large", sort: (row) => (row.requests > 0 ? row.misses / row.requests : null), cell: (row) => format.share(row.requests > 0 ? row.misses / row.requests : null) },

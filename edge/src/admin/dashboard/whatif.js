@@ -5,7 +5,9 @@ import * as format from "./format.js";
 import { legend, note, refresh } from "./parts.js";
 import { showTable } from "./table.js";
 
-const [WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM] = [560, 230, 46, 14, 12, 34];
+const [WIDTH_MIN, WIDTH_MAX, HEIGHT, LEFT, RIGHT, TOP, BOTTOM] = [280, 560, 230, 46, 24, 12, 34];
+/** Room that the name of a size needs, in pixels. */
+const NAME_WIDTH = 52;
 
 /** Shows the curve of each cache. Further calls keep the parts that have the focus or are open. */
 export function whatIf(box, caches, settings, status) {
@@ -30,8 +32,8 @@ function curve(section, name, data, settings, rate) {
   const now = points.find((one) => one.times === 1) || points[Math.floor(points.length / 2)];
   refresh(section, "curve", () => [h("div"), h("details", null, h("summary", null, "Values"), h("div"))]);
   const [shown, details] = section.children;
-  put(shown, h("div", { class: "head" }, h("h3", null, name), h("span", { class: "note" }, `${format.count(data.references)} requests simulated, 1 of ${format.count(1 / (data.sampled || 1))} sampled`)),
-    sentence(points, now, settings, rate), picture(name, points, now, data));
+  put(shown, h("div", { class: "head" }, h("h3", null, name), h("span", { class: "note" }, `${format.count(data.references)} requests simulated${data.sampled < 1 ? `, 1 of ${format.count(1 / data.sampled)} sampled` : ""}`)),
+    sentence(points, now, settings, rate), picture(name, points, now, data, Math.min(WIDTH_MAX, Math.max(WIDTH_MIN, shown.clientWidth))));
   values(details.lastChild, name, points, now);
 }
 
@@ -50,19 +52,21 @@ function sentence(points, now, settings, rate) {
   return h("p", { class: "curve-text" }, parts);
 }
 
-function picture(name, points, now, data) {
+/** Draws the curve in this width, in pixels of the page. */
+function picture(name, points, now, data, width) {
   const ratios = points.flatMap((one) => [one.hit_ratio, one.byte_hit_ratio]).filter((one) => typeof one === "number");
   const low = Math.max(0, Math.floor((Math.min(...ratios) - 0.03) * 10) / 10);
   const logs = points.map((one) => Math.log2(one.times));
-  const x = (times) => LEFT + ((Math.log2(times) - logs[0]) / (logs[logs.length - 1] - logs[0])) * (WIDTH - LEFT - RIGHT);
+  const x = (times) => LEFT + ((Math.log2(times) - logs[0]) / (logs[logs.length - 1] - logs[0])) * (width - LEFT - RIGHT);
   const y = (ratio) => TOP + (1 - (ratio - low) / (1 - low)) * (HEIGHT - TOP - BOTTOM);
   const line = (key) => points.map((one, i) => `${i === 0 ? "M" : "L"}${x(one.times).toFixed(1)} ${y(one[key]).toFixed(1)}`).join("");
+  const every = Math.ceil(NAME_WIDTH / ((width - LEFT - RIGHT) / (points.length - 1)));
   const steps = [];
   for (let ratio = low; ratio <= 1.0001; ratio += (1 - low) / 4) steps.push(ratio);
-  const figure = svg("svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, class: "curve", role: "img", "aria-label": `Hit ratio of ${name} for other sizes. The table below has the values.` },
-    steps.map((ratio) => [svg("line", { x1: LEFT, x2: WIDTH - RIGHT, y1: y(ratio), y2: y(ratio), class: "grid-line" }), svg("text", { x: LEFT - 6, y: y(ratio) + 4, class: "tick end" }, format.share(ratio))]),
+  const figure = svg("svg", { viewBox: `0 0 ${width} ${HEIGHT}`, class: "curve", role: "img", "aria-label": `Hit ratio of ${name} for other sizes. The table below has the values.` },
+    steps.map((ratio) => [svg("line", { x1: LEFT, x2: width - RIGHT, y1: y(ratio), y2: y(ratio), class: "grid-line" }), svg("text", { x: LEFT - 6, y: y(ratio) + 4, class: "tick end" }, format.share(ratio))]),
     points.map((one) => svg("text", { x: x(one.times), y: HEIGHT - 16, class: "tick middle" }, `${one.times}×`)),
-    points.map((one) => svg("text", { x: x(one.times), y: HEIGHT - 2, class: "tick middle small" }, format.bytes(one.bytes))),
+    points.filter((_, i) => i % every === 0).map((one) => svg("text", { x: x(one.times), y: HEIGHT - 2, class: "tick middle small" }, format.bytes(one.bytes))),
     svg("line", { x1: x(now.times), x2: x(now.times), y1: TOP, y2: HEIGHT - BOTTOM, class: "now-line" }),
     svg("path", { d: line("byte_hit_ratio"), class: "curve-line bytes" }), svg("path", { d: line("hit_ratio"), class: "curve-line" }),
     points.map((one) => svg("circle", { cx: x(one.times), cy: y(one.hit_ratio), r: 3.5, class: "curve-dot" })),

@@ -263,7 +263,7 @@ fn caches(before: Option<&Reading>, now: &Reading, seconds: f64) -> Vec<Cache> {
             evicted_per_s: rates.rate(|n| n.evicted),
             volume_hits_per_s: rates.rate(|n| n.volume_hits),
             volume_bytes_per_s: rates.rate(|n| n.volume_bytes),
-            evicted_age_s: cache.evicted_age_s,
+            evicted_age_s: cache.evicted_age_s.filter(|_| numbers.evicted > 0),
         }
     };
     now.caches.iter().map(row).collect()

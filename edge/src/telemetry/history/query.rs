@@ -179,9 +179,14 @@ impl History {
     }
 }
 
+/// Time by which a period may begin before a ring does. A client that wants the last hour sends its request a moment before
+/// it is answered, and its clock may differ.
+const SLACK_S: u64 = 30;
+
 /// Returns the position of the finest ring that reaches back to the beginning of a period, or else of the coarsest.
 fn finest(scope: Scope, period: &Period) -> usize {
-    let reaches = |span_s: u64| period.from_s >= period.now_s.saturating_sub(span_s);
+    let reaches =
+        |span_s: u64| period.from_s.saturating_add(SLACK_S) >= period.now_s.saturating_sub(span_s);
     let rings = scope.rings();
     let found = rings.iter().position(|ring| reaches(ring.span_s()));
     found.unwrap_or(RINGS - 1)

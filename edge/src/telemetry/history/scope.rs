@@ -7,8 +7,8 @@ pub const RINGS: usize = 3;
 
 /// The rings of scopes that are read once per second: an hour, a day and a week.
 const FINE: [RingSize; RINGS] = [ring(1, 3_600), ring(10, 8_640), ring(60, 10_080)];
-/// The rings of scopes that are read every ten seconds: an hour, twelve hours and a week.
-const COARSE: [RingSize; RINGS] = [ring(10, 360), ring(60, 720), ring(600, 1_008)];
+/// The rings of scopes that are read every ten seconds: an hour, six hours and a week.
+const COARSE: [RingSize; RINGS] = [ring(10, 360), ring(60, 360), ring(600, 1_008)];
 
 const fn ring(step_s: u32, points: u32) -> RingSize {
     RingSize { step_s, points }

@@ -564,7 +564,7 @@ fn a_thousand_routes_with_a_week_of_history_are_read_at_once() {
     }
     let resident = resident_bytes() - before;
     let mib = history.bytes() as f64 / f64::from(1 << 20);
-    assert!(mib < 160.0, "{mib} MiB");
+    assert!(mib < 136.0, "{mib} MiB");
     let period = Period {
         from_s: START_S,
         to_s: now_s,
