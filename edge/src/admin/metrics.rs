@@ -285,15 +285,30 @@ impl Exposition {
     fn sample(&mut self, name: &str, labels: &[&str], texts: &[&str], value: impl Display) {
         self.text.push_str(name);
         for (i, (label, text)) in labels.iter().zip(texts).enumerate() {
-            let text = text
-                .replace('\\', "\\\\")
-                .replace('"', "\\\"")
-                .replace('\n', "\\n");
-            let separator = if i == 0 { '{' } else { ',' };
-            let _ = write!(self.text, "{separator}{label}=\"{text}\"");
+            self.text.push(if i == 0 { '{' } else { ',' });
+            self.text.push_str(label);
+            self.text.push_str("=\"");
+            self.escaped(text);
+            self.text.push('"');
         }
         let end = if labels.is_empty() { "" } else { "}" };
         let _ = writeln!(self.text, "{end} {value}");
+    }
+
+    /// Writes the text of a label.
+    fn escaped(&mut self, text: &str) {
+        let mut rest = text;
+        while let Some(at) = rest.find(['\\', '"', '\n']) {
+            let (plain, special) = rest.split_at(at);
+            self.text.push_str(plain);
+            self.text.push_str(match special.as_bytes()[0] {
+                b'\n' => "\\n",
+                b'"' => "\\\"",
+                _ => "\\\\",
+            });
+            rest = &special[1..];
+        }
+        self.text.push_str(rest);
     }
 }
 

@@ -49,23 +49,41 @@ impl Histogram {
 
     /// Adds the values of another histogram to these.
     pub fn add(&mut self, other: &Histogram) {
-        self.combine(other, u64::wrapping_add);
+        // A sum over many histograms soon has all their buckets.
+        let rest = self.add_known(&other.buckets);
+        self.combine(rest, u64::wrapping_add);
         self.sum = self.sum.wrapping_add(other.sum);
     }
 
     /// Subtracts earlier values of the same histogram from these.
     pub fn subtract(&mut self, earlier: &Histogram) {
-        self.combine(earlier, u64::saturating_sub);
+        self.combine(&earlier.buckets, u64::saturating_sub);
         self.sum = self.sum.saturating_sub(earlier.sum);
     }
 
+    /// Adds the counts of `others` to the same buckets, up to the first one that is missing here. Returns the ones from that on.
+    fn add_known<'a>(&mut self, others: &'a [u64]) -> &'a [u64] {
+        let mut at = 0;
+        for (done, other) in others.iter().enumerate() {
+            let (bucket, n) = unpacked(*other);
+            at += self.buckets[at..].partition_point(|own| *own < packed(bucket, 0));
+            match self.buckets.get_mut(at).map(|own| (unpacked(*own), own)) {
+                Some(((same, count), own)) if same == bucket => {
+                    *own = packed(bucket, count.wrapping_add(n));
+                }
+                _ => return &others[done..],
+            }
+        }
+        &[]
+    }
+
     /// Replaces each bucket's count by the result of `change` of both counts.
-    fn combine(&mut self, other: &Histogram, change: impl Fn(u64, u64) -> u64) {
-        if other.buckets.is_empty() {
+    fn combine(&mut self, others: &[u64], change: impl Fn(u64, u64) -> u64) {
+        if others.is_empty() {
             return;
         }
-        let mut both = Vec::with_capacity(self.buckets.len().max(other.buckets.len()));
-        let mut others = other.buckets.iter().copied().map(unpacked).peekable();
+        let mut both = Vec::with_capacity(self.buckets.len().max(others.len()));
+        let mut others = others.iter().copied().map(unpacked).peekable();
         let mut put = |bucket: usize, count: u64| {
             if count > 0 {
                 both.push(packed(bucket, count));
