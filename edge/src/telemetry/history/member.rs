@@ -40,8 +40,8 @@ struct Step {
 }
 
 impl Member {
-    /// Creates an empty history. The counters of a new member count from zero, unless the member existed before there was
-    /// room for its history (`is_late`).
+    /// Creates an empty history. The counters of a new member count from zero, unless they began before its history
+    /// (`is_late`).
     pub(super) fn new(layout: &Layout, is_late: bool) -> Member {
         let rings = layout.scope().rings();
         Member {

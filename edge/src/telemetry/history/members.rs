@@ -120,7 +120,9 @@ impl History {
         }
         self.bytes += bytes;
         let members = &mut self.scopes[at];
-        let member = Member::new(&members.layout, self.full_s.is_some());
+        // The kernel counts the load of a disk since the machine was started.
+        let is_late = self.full_s.is_some() || scope == Scope::Volume;
+        let member = Member::new(&members.layout, is_late);
         members.by_name.insert(name.into(), member);
         true
     }

@@ -126,6 +126,17 @@ fn points_are_rates_means_and_percentiles() {
 }
 
 #[test]
+fn what_a_disk_did_before_is_in_no_point() {
+    let (mut history, mut source) = (history(Scope::Volume), Source::new(Scope::Volume));
+    source.requests = 1_000_000;
+    source.note(&mut history, "", 10);
+    source.requests += 50;
+    source.note(&mut history, "", 10);
+    let rates = read(&history, Scope::Volume, "requests", START_S, source.now_s);
+    assert_eq!(rates.series[0], [None, Some(5.0)]);
+}
+
+#[test]
 fn a_period_without_requests_has_rates_of_zero_and_no_percentiles() {
     let (mut history, mut source) = (history(Scope::Edge), Source::new(Scope::Edge));
     source.note(&mut history, "", 1);
