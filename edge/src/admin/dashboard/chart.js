@@ -35,6 +35,7 @@ function draw(chart) {
 
 /** Draws the charts that are due, the first ones first. */
 function drawDue() {
+  frame = 0;
   const end = performance.now() + FRAME_MS;
   for (const chart of due) {
     due.delete(chart);
@@ -42,7 +43,7 @@ function drawDue() {
     noteDrawn(chart);
     if (performance.now() > end) break;
   }
-  frame = due.size > 0 ? requestAnimationFrame(drawDue) : 0;
+  if (due.size > 0) frame ||= requestAnimationFrame(drawDue);
 }
 
 /** Announces the first chart. */
