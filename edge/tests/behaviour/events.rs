@@ -288,9 +288,7 @@ fn a_stream_has_each_event_as_the_list_shows_it() {
     let found = notices.find(|notice| notice["kind"] == "purge");
     assert_eq!(found, Some(purged));
     // With points, only later changes follow.
-    eventually("the first reading", || {
-        edge.get_admin("/history?scope=edge&series=requests").status == 200
-    });
+    edge.wait_for_history();
     let last = answer(&edge, 0)["last"].as_u64().expect("a number");
     let query = format!("scope=edge&series=requests&events={last}");
     let mut stream = Stream::open(&edge, &query);

@@ -143,9 +143,7 @@ fn members_name_their_series_and_rings() {
 fn mistakes_in_requests_for_the_history_are_explained() {
     let origin = serving("/x", fresh(1000));
     let edge = Setup::cached(&origin).start();
-    eventually("the first point", || {
-        edge.get_admin("/history?scope=edge&series=requests").status == 200
-    });
+    edge.wait_for_history();
     for (query, status, text) in [
         ("scope=edge", 400, "series"),
         ("scope=x&series=requests", 400, "write one of edge, reason"),

@@ -204,8 +204,10 @@ fn slow_readers_are_cut_off() {
 /// and stay connected. Memory of the cache is not included: `memory` limits it, and the number of
 /// blocks that are fetched depends on the size of the send buffers that the kernel chooses.
 fn cost(edge: &Edge, clients: usize, act: impl Fn(&mut Client)) -> u64 {
-    // The edge allocates some memory only once. These requests cause it before the measurement
+    // The edge allocates some memory only once: 3 MB for the history, at its first reading in the
+    // first second or later, and some for the first requests. It does so before the measurement
     // begins.
+    edge.wait_for_history();
     for target in ["/small", "/files/small", "/cached/small"] {
         edge.get(target, &[]);
     }

@@ -276,6 +276,17 @@ impl Edge {
         table.lines().filter(is_ours).count()
     }
 
+    /// Waits until the history of the numbers has all of its first reading, which it has when a
+    /// point of the second one is there.
+    pub fn wait_for_history(&self) {
+        eventually("the first reading of the history", || {
+            let reply = self.get_admin("/history?scope=edge&series=requests&points=4000");
+            let history: Value = serde_json::from_slice(&reply.body).unwrap_or_default();
+            let points = history["series"]["requests"].as_array();
+            points.is_some_and(|points| points.iter().filter(|point| point.is_number()).count() > 1)
+        });
+    }
+
     /// Returns the peak of the memory of the process in bytes. The pages of its executable are left
     /// out: their number depends on the size of the debug build, and the kernel can drop them.
     pub fn peak_memory(&self) -> u64 {
