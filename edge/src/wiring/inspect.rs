@@ -25,9 +25,7 @@ use crate::http::vary::{self, Reductions};
 use crate::store::{Object, Phase};
 use crate::sys;
 use crate::telemetry::history::SharedHistory;
-use crate::telemetry::{
-    FineReading, Observed, RouteNumbers, RouteReading, RouteSums, WorkerReading,
-};
+use crate::telemetry::{FineReading, Observed, RouteNumbers, RouteSums, WorkerReading};
 use crate::tls;
 
 impl Inspect for Edge {
@@ -88,7 +86,7 @@ impl Inspect for Edge {
         } = self.read_fine();
         let durations = &edge.measures.request_duration;
         let recent = self.recent.rates(at_us, &edge.numbers, durations);
-        let sums = self.routes.read(&snapshot.route_keys);
+        let sums = self.routes.read::<RouteNumbers>(&snapshot.route_keys);
         Status {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             pid: std::process::id(),
@@ -205,20 +203,18 @@ impl Inspect for Edge {
 }
 
 /// Returns the numbers of each route that got a request, by its name.
-fn routes(snapshot: &Snapshot, sums: &RouteSums) -> Vec<(Arc<str>, RouteNumbers)> {
+fn routes(snapshot: &Snapshot, sums: &RouteSums<RouteNumbers>) -> Vec<(Arc<str>, RouteNumbers)> {
     let names = snapshot.route_keys.iter().map(|key| key.route.clone());
     names
-        .zip(sums.routes.iter().map(|route| route.numbers))
+        .zip(sums.routes.iter().copied())
         .filter(|(_, numbers)| numbers.requests > 0)
         .collect()
 }
 
 /// Returns the numbers of sites or caches that exist, by name.
-fn named_numbers(sums: &BTreeMap<Arc<str>, RouteReading>) -> BTreeMap<String, RouteNumbers> {
+fn named_numbers(sums: &BTreeMap<Arc<str>, RouteNumbers>) -> BTreeMap<String, RouteNumbers> {
     let named = sums.iter().filter(|(name, _)| !name.is_empty());
-    named
-        .map(|(name, sum)| (name.to_string(), sum.numbers))
-        .collect()
+    named.map(|(name, sum)| (name.to_string(), *sum)).collect()
 }
 
 /// Explains why a URL has no objects, as far as its route shows.

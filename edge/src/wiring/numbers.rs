@@ -9,8 +9,8 @@ use super::snapshot::Snapshot;
 use crate::sys::disk::load::load_of;
 use crate::sys::usage;
 use crate::telemetry::{
-    CacheReading, CoarseReading, FineReading, ProcessNumbers, RouteSums, ServerReading,
-    VolumeNumbers, WorkerReading,
+    CacheReading, CoarseReading, FineReading, ProcessNumbers, RouteReading, RouteSums,
+    ServerReading, VolumeNumbers, WorkerReading,
 };
 use crate::upstream::UpstreamState;
 
@@ -32,7 +32,7 @@ impl Edge {
     /// holds no lock meanwhile that a request needs.
     pub(super) fn read_coarse(&self) -> CoarseReading {
         let snapshot = self.snapshots.borrow().clone();
-        let mut sums = self.routes.read(&snapshot.route_keys);
+        let mut sums = self.routes.read::<RouteReading>(&snapshot.route_keys);
         let names = snapshot.route_keys.iter().map(|key| key.route.clone());
         let routes = names.zip(std::mem::take(&mut sums.routes)).collect();
         let (upstreams, servers) = read_upstreams(&snapshot);
@@ -61,7 +61,10 @@ impl Edge {
     }
 }
 
-fn read_caches(snapshot: &Snapshot, sums: &mut RouteSums) -> Vec<(Arc<str>, CacheReading)> {
+fn read_caches(
+    snapshot: &Snapshot,
+    sums: &mut RouteSums<RouteReading>,
+) -> Vec<(Arc<str>, CacheReading)> {
     let caches = snapshot.stores.iter();
     let read = caches.map(|(name, stored)| {
         let traffic = sums.caches.remove(name.as_str()).unwrap_or_default();
