@@ -120,7 +120,11 @@ pub fn token(given: Option<&Path>, configured: &[PathBuf]) -> anyhow::Result<Opt
         let option = harmless(&format!("--token-file {}", path.display()));
         let text = read(path).map_err(|error| {
             let why = harmless(&without_error_numbers(&error.to_string()));
-            misused(option.clone(), format!("can't read this file: {why}"), help)
+            misused(
+                option.clone(),
+                format!("can't read this file: {why}"),
+                "write the path of a file that this user can read, with one token",
+            )
         })?;
         let token = first_token(&text).map(str::to_owned);
         return match token {

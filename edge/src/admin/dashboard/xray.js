@@ -50,7 +50,7 @@ export function start(root, context) {
     }
     busy = true;
     try {
-      await Promise.all([showObjects(objects, context, isNewest), speak ? explain(answer, context, isNewest) : null]);
+      await Promise.all([showObjects(objects, context, isNewest, () => load(true)), speak ? explain(answer, context, isNewest) : null]);
     } finally {
       if (mine === asked) busy = false;
     }
@@ -68,7 +68,7 @@ export function start(root, context) {
   context.every(2, () => (document.activeElement?.closest("dialog") ? null : load()));
 }
 
-async function showObjects(box, context, isNewest) {
+async function showObjects(box, context, isNewest, again) {
   let found;
   try {
     found = await getWithHeaders("status", { url: param("url"), headers: param("headers") || undefined }, context.signal);
@@ -86,7 +86,7 @@ async function showObjects(box, context, isNewest) {
   const focus = box.contains(document.activeElement) ? document.activeElement.textContent : null;
   const open = new Set([...box.querySelectorAll("details[open]")].map((one) => one.dataset.name));
   const all = caches.flatMap((cache) => (cache.objects || []).map((object) => ({ cache: cache.cache, object })));
-  put(box, h("div", { class: "head" }, h("h2", null, all.length === 0 ? "Nothing is stored" : `Stored: ${all.length} ${all.length === 1 ? "object" : "variants"}`), context.isOperator ? orders(context) : null),
+  put(box, h("div", { class: "head" }, h("h2", null, all.length === 0 ? "Nothing is stored" : `Stored: ${all.length} ${all.length === 1 ? "object" : "variants"}`), context.isOperator ? orders(again) : null),
     all.length === 0 ? h("div", { class: "card" }, note(found.headers.get("sluice-note") || "No cache has an object for this URL.")) : all.map(({ cache, object }, i) => objectCard(cache, object, i, open)));
   if (focus) [...box.querySelectorAll("button, summary")].find((one) => one.textContent === focus)?.focus({ preventScroll: true });
 }
@@ -98,15 +98,18 @@ function fetched(state) {
   return `${what}: ${parts.filter(Boolean).join(", ") || "no details"}`;
 }
 
-function orders() {
+/** Returns the buttons for orders about the URL. `again` shows the X-ray anew after an order. */
+function orders(again) {
   const url = param("url");
   const fetchNow = async (params) => {
     const text = await post("fetch", { url, headers: param("headers") || undefined, ...params });
     toast(fetched(JSON.parse(text)));
+    again();
   };
   const purge = async (more, done) => {
     await post("purge", {}, { url, ...more });
     toast(done);
+    again();
   };
   return h("div", { class: "buttons", role: "group", "aria-label": "Orders about this URL" },
     order("Fetch now", "", () => fetchNow({})),

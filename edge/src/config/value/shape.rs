@@ -3,7 +3,7 @@
 
 /// The name of each type, as it occurs in serde's messages, and the advice on how to write a value
 /// of the type.
-const SHAPES: [(&str, &str); 37] = [
+const SHAPES: [(&str, &str); 38] = [
     (SIZE, SIZE_ADVICE),
     (TIME, TIME_ADVICE),
     (PARALLEL, PARALLEL_ADVICE),
@@ -86,6 +86,7 @@ const SHAPES: [(&str, &str); 37] = [
         "a whole number",
         "write digits alone, without quotes, as in 8",
     ),
+    ("a number", "write a number without quotes, as in 0.05"),
     ("a boolean", "write true or false, without quotes"),
     (
         "a sequence",
@@ -150,7 +151,9 @@ pub fn nothing_in(what: &str) -> String {
 /// Rewrites the title of one of serde's type errors, and returns it with the advice on how to write
 /// the value.
 pub fn advice(title: &str) -> (String, Option<String>) {
-    let title = title.replace("expected u64", "expected a whole number");
+    let title = title
+        .replace("expected u64", "expected a whole number")
+        .replace("expected f64", "expected a number");
     let Some((before, expected)) = title.split_once(", expected ") else {
         return (title, None);
     };
