@@ -228,6 +228,25 @@ async function state(browser) {
   ok("state in the URL");
 }
 
+/** The panel on a fall of the hit ratio explains it by named reasons, and the rest by how requests were forwarded. */
+async function reasons(browser) {
+  const page = await open(browser);
+  await show(page, "overview");
+  const found = await page.evaluate(async () => {
+    const { risen } = await import("/dashboard/why.js");
+    const { meaning } = await import("/dashboard/reasons.js");
+    const members = await (await fetch("/members")).json();
+    const forwarded = members.reason.filter((name) => name.startsWith("fwd="));
+    const after = [{ member: "fwd=uri-miss", requests: 50 }, { member: "set-cookie", requests: 30 }, { member: "fwd=stale", requests: 5 }];
+    return { forwarded, unexplained: forwarded.filter((name) => !meaning(name)), rows: risen([], after, "requests", 100, 100) };
+  });
+  assert.ok(found.forwarded.includes("fwd=uri-miss"), found.forwarded.join());
+  assert.deepEqual(found.unexplained, []);
+  assert.deepEqual(found.rows.map((row) => [row.reason, Math.round(row.rise * 100)]), [["set-cookie", 30], ["fwd=uri-miss", 20], ["fwd=stale", 5]]);
+  await page.context().close();
+  ok("reasons of a fall");
+}
+
 /** Presses Tab until an element has the focus. */
 async function tabTo(page, what, matches) {
   for (let i = 0; i < 120; i += 1) {
@@ -581,6 +600,7 @@ try {
   await firstView(browser);
   await live(browser);
   await state(browser);
+  await reasons(browser);
   await keyboard(browser);
   await purge(browser);
   await drain(browser);

@@ -4,14 +4,14 @@ import { get } from "./api.js";
 import { marks } from "./chart.js";
 import { h, put } from "./dom.js";
 import * as format from "./format.js";
-import { EDGE_OUTCOMES, RATIOS, STATUSES, line, max, mean, outcome, over, percentiles } from "./metrics.js";
+import { EDGE_OUTCOMES, RATIOS, STATUSES, lift, line, max, mean, outcome, over, percentiles } from "./metrics.js";
 import { Tile } from "./parts.js";
 import { Recent } from "./recent.js";
 import { period } from "./state.js";
 
 const SERIES = [...EDGE_OUTCOMES, ...STATUSES, ...percentiles("request_duration"), "upstream_requests", "connections_now", "requests_now"];
-/** The bytes that a cache served from stored ones, so that no origin had to send them. */
-const SAVED = "cache_hit_bytes";
+/** A series with a value at each point of the history. */
+const ALWAYS = "client_bytes_out";
 const GB = 1e9;
 const MARKED = { reload: "validated", purge: "miss", order: "collapsed", server: "error" };
 
@@ -40,7 +40,7 @@ function tiles() {
     latency: new Tile({ label: "Latency, p95", help: "Mean of the chart's points: in each, 95 of 100 requests were faster. Quiet times count as much as busy ones.", tone: "p95" }),
     errors: new Tile({ label: "Server errors", help: "Share of the responses with a status of 5xx", tone: "error" }),
     offload: new Tile({ label: "Origin offload", help: "Share of the bytes to clients that no origin had to send", tone: "validated" }),
-    saved: new Tile({ label: "Saved", help: "Bytes served from stored ones, which no origin had to send, and their price", tone: "validated" }),
+    saved: new Tile({ label: "Saved", help: "Bytes to clients less those from origins, and their price", tone: "validated" }),
   };
 }
 
@@ -63,15 +63,15 @@ class Beginning {
 
   /** Returns whether it has been found. */
   async update(feed, signal) {
-    const first = (feed.now(SAVED) || []).findIndex((value) => value !== null && value !== undefined);
+    const first = (feed.now(ALWAYS) || []).findIndex((value) => value !== null && value !== undefined);
     const key = first > 0 && feed.step > 1 ? `${feed.t[first]} ${feed.step}` : "";
     if (key === this.#key) return false;
     [this.#key, this.since] = [key, 0];
     if (!key) return false;
     try {
       const from = feed.t[first];
-      const data = await get("history", { scope: "edge", series: SAVED, from, to: from + feed.step, points: 2000 }, signal);
-      const at = data.series[SAVED].findIndex((value) => value !== null);
+      const data = await get("history", { scope: "edge", series: ALWAYS, from, to: from + feed.step, points: 2000 }, signal);
+      const at = data.series[ALWAYS].findIndex((value) => value !== null);
       if (key !== this.#key || at <= 0) return false;
       this.since = data.from + at * data.step_s;
       return true;
@@ -103,7 +103,7 @@ function fillTiles(all, feed, settings, since) {
   const [e1, e0] = [errors(now), feed.compared ? errors(then) : null];
   all.errors.set(format.share(e1), { ...delta(e1, e0), better: -1, sub: `${format.rate(mean(now("responses_5xx")))}, 4xx ${format.rate(mean(now("responses_4xx")))}`, column: over(now("responses_5xx"), requests) });
 
-  const offload = (c) => { const [out, from] = [mean(outcome.served(c)), mean(outcome.origin(c))]; return out > 0 && from !== null ? Math.max(0, 1 - from / out) : null; };
+  const offload = (c) => { const [out, from] = [mean(outcome.served(c)), mean(outcome.origin(c))]; return out > 0 && from !== null ? 1 - from / out : null; };
   const [o1, o0] = [offload(now), feed.compared ? offload(then) : null];
   all.offload.set(format.share(o1), { ...points(o1, o0), better: 1, sub: `${format.bytesRate(mean(outcome.served(now)))} out, ${format.bytesRate(mean(outcome.origin(now)))} from origins`, column: outcome.offload(now) });
   fillSaved(all.saved, feed, settings, since);
@@ -112,17 +112,17 @@ function fillTiles(all, feed, settings, since) {
 function fillSaved(tile, feed, settings, since) {
   const price = settings?.price_per_gb ?? 0;
   const currency = settings?.price_currency ?? "$";
-  const column = feed.now(SAVED);
+  const column = lift((out, from) => out - from, outcome.served(feed.now), outcome.origin(feed.now));
   const { from, to, live } = period();
   const end = live ? Math.max(to, feed.t[feed.t.length - 1] ?? 0) : to;
   const { sum: bytes, seconds } = total(column, feed.t, feed.step, from, end, since);
   if (!(price > 0)) {
-    tile.set(format.bytes(bytes), { sub: "from stored bytes; set price_per_gb for money", column });
+    tile.set(format.bytes(bytes), { sub: "that no origin had to send; set price_per_gb for money", column });
     return;
   }
   const saved = (bytes / GB) * price;
   const month = seconds > 0 ? (saved / seconds) * 30 * 86400 : null;
-  tile.set(format.money(saved, currency), { sub: `${format.bytes(bytes)} from stored bytes; ${format.money(month, currency)} a month at this rate`, column });
+  tile.set(format.money(saved, currency), { sub: `${format.bytes(bytes)} that no origin had to send; ${format.money(month, currency)} a month at this rate`, column });
 }
 
 /** Remembers events, for the lines in charts. */

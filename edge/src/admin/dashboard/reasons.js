@@ -2,7 +2,7 @@
 
 /** The meaning of reasons, with advice for those with which the cache did not answer from what is stored. */
 export const REASONS = {
-  "uri-miss": ["Nothing was stored for the URL.", "New or rarely requested URLs, a purge, or evictions. Compare evictions and purges at that time."],
+  "uri-miss": ["Nothing was stored for the URL.", "New or rarely requested URLs, a purge, or evictions. The top URLs by misses show which. If they differ only in parameters such as utm_source, query_ignore leaves these out of the key."],
   "vary-miss": ["The URL is stored, but not for these request headers.", "The response's Vary names headers with many values. Normalize them, or name them in ignore_headers."],
   "stale": ["The stored response had expired.", "Longer lifetimes (Cache-Control, or `valid`), or stale-while-revalidate."],
   "partial": ["Some of the requested bytes were not stored.", "Ordinary for large files that are read in parts."],
@@ -72,6 +72,11 @@ const FETCHES = {
 /** Reasons with which a request that counts for the hit ratio is no hit. */
 const OF_THE_CACHE = new Set(Object.keys(REASONS).slice(0, Object.keys(REASONS).indexOf("stale-while-revalidate")));
 
-export const meaning = (reason, ofFetch = false) => ((ofFetch && FETCHES[reason]) || REASONS[reason])?.[0] ?? "";
-export const advice = (reason) => REASONS[reason]?.[1] ?? "";
-export const lowersHitRatio = (reason) => OF_THE_CACHE.has(reason);
+/** In the numbers, the prefix `fwd=` tells the ways of forwarding a request from the reasons for it. */
+const FORWARDED = "fwd=";
+const bare = (reason) => (isForwarding(reason) ? reason.slice(FORWARDED.length) : reason);
+
+export const isForwarding = (reason) => reason.startsWith(FORWARDED);
+export const meaning = (reason, ofFetch = false) => ((ofFetch && FETCHES[reason]) || REASONS[bare(reason)])?.[0] ?? "";
+export const advice = (reason) => REASONS[bare(reason)]?.[1] ?? "";
+export const lowersHitRatio = (reason) => OF_THE_CACHE.has(bare(reason));

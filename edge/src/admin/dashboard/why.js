@@ -6,7 +6,7 @@ import { h, put } from "./dom.js";
 import { clock, moment, points, share, span } from "./format.js";
 import { existing, loadCatalog, outcome, rowShares } from "./metrics.js";
 import { badge, filled, note } from "./parts.js";
-import { advice, lowersHitRatio, meaning } from "./reasons.js";
+import { advice, isForwarding, lowersHitRatio, meaning } from "./reasons.js";
 import { link, period } from "./state.js";
 
 const ROWS = 5;
@@ -74,10 +74,25 @@ export function attribute(before, after) {
 /** Returns the reasons by how much their share of all requests rose. */
 export function risen(before, after, key, requestsBefore, requestsAfter) {
   const old = new Map(before.map((row) => [row.member, row[key] ?? 0]));
-  return after.map((row) => {
+  const rows = after.map((row) => {
     const [s0, s1] = [(old.get(row.member) ?? 0) / requestsBefore, (row[key] ?? 0) / requestsAfter];
     return { reason: row.member, s0, s1, rise: s1 - s0 };
-  }).filter((row) => row.rise > 0 && lowersHitRatio(row.reason)).sort((a, b) => b.rise - a.rise);
+  }).filter((row) => row.rise > 0 && lowersHitRatio(row.reason));
+  return unexplained(rows).sort((a, b) => b.rise - a.rise);
+}
+
+/**
+ * Takes from the ways of forwarding what other reasons explain: a request whose response may not be stored counts under
+ * the reason for that, and as forwarded because nothing was stored.
+ */
+function unexplained(rows) {
+  let left = rows.reduce((sum, row) => sum + (isForwarding(row.reason) ? 0 : row.rise), 0);
+  return rows.map((row) => {
+    if (!isForwarding(row.reason)) return row;
+    const explained = Math.min(left, row.rise);
+    left -= explained;
+    return { ...row, rise: row.rise - explained };
+  }).filter((row) => row.rise > 0);
 }
 
 const table = (scope, series, from, to, top) => get("history", { scope, members: "*", series: series.join(","), from: Math.floor(from), to: Math.floor(to), top })

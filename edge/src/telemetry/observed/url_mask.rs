@@ -16,17 +16,20 @@ const SECRET: &[&str] = &[
     "authorization",
     "bearer",
     "code",
+    "codeverifier",
+    "connectsid",
     "cookie",
     "hdnea",
     "hdntl",
     "hdnts",
     "md5",
     "otp",
+    "otpcode",
     "pass",
     "pin",
+    "pincode",
     "sas",
     "session",
-    "sessid",
     "sid",
     "sign",
     "ticket",
@@ -38,13 +41,17 @@ const SECRET_ENDS: &[&str] = &["auth", "hmac", "jwt", "key", "pwd", "sig"];
 const SECRET_PARTS: &[&str] = &[
     "assertion",
     "credential",
+    "csrf",
+    "passcode",
     "passphrase",
     "passwd",
     "password",
     "secret",
+    "sessid",
     "sessionid",
     "signature",
     "token",
+    "xsrf",
 ];
 
 /// The rules by which secrets in URLs are masked.
@@ -119,7 +126,7 @@ impl UrlMask {
 
     fn write_parameter(&self, parameter: &[u8], out: &mut String) {
         let Some(at) = parameter.iter().position(|b| *b == b'=') else {
-            match looks_secret(parameter) || has_user(&decoded(parameter)) {
+            match self.has_secret(parameter) {
                 true => out.push_str(MASK),
                 false => escape(out, parameter),
             }
@@ -127,7 +134,7 @@ impl UrlMask {
         };
         let (name, value) = (&parameter[..at], &parameter[at + 1..]);
         escape(out, &parameter[..=at]);
-        match self.is_secret(name) || looks_secret(value) || self.has_secret(value) {
+        match self.is_secret(name) || self.has_secret(value) {
             true => out.push_str(MASK),
             false => escape(out, value),
         }
@@ -142,14 +149,16 @@ impl UrlMask {
             || self.names.iter().any(|own| **own == *name)
     }
 
-    /// Whether a value contains a URL with a secret, as in `next=%2Fa%3Ftoken%3D1`.
+    /// Whether a value is a secret, or contains a URL with one, as in `next=%2Fa%3Ftoken%3D1`.
     fn has_secret(&self, value: &[u8]) -> bool {
-        if !value.iter().any(|b| b"%=@".contains(b)) || value.len() > NESTED_MAX {
-            return value.len() > NESTED_MAX;
+        if value.len() > NESTED_MAX {
+            return true;
         }
         let text = decoded(value);
         let mut parts = text.split(|b| b"?&;#".contains(b));
-        has_user(&text)
+        looks_secret(&text)
+            || has_user(&text)
+            || has_password(&text)
             || parts.any(|part| {
                 let at = part.iter().position(|b| *b == b'=');
                 at.is_some_and(|at| self.is_secret(&part[..at]))
@@ -172,6 +181,14 @@ fn has_user(text: &[u8]) -> bool {
     find(text, b"://").is_some_and(|at| text[at..].contains(&b'@'))
 }
 
+/// Whether a decoded text begins with name and password of a user, as in `me:secret@host`.
+fn has_password(text: &[u8]) -> bool {
+    let end = text.iter().position(|b| b"/?#".contains(b));
+    let authority = &text[..end.unwrap_or(text.len())];
+    let user = authority.iter().rposition(|b| *b == b'@');
+    user.is_some_and(|at| authority[..at].contains(&b':'))
+}
+
 /// Decodes a part of a URL, which may be encoded several times.
 fn decoded(part: &[u8]) -> Vec<u8> {
     let mut text = part.to_vec();
@@ -181,9 +198,12 @@ fn decoded(part: &[u8]) -> Vec<u8> {
     text
 }
 
-/// Whether a value is a JSON Web Token, whatever its name (RFC 7519).
+/// Whether a decoded value is a JSON Web Token (RFC 7519) or a bearer token with its scheme (RFC 6750 2.1), whatever its
+/// name.
 fn looks_secret(value: &[u8]) -> bool {
-    value.starts_with(b"eyJ") && value.iter().filter(|b| **b == b'.').count() >= 2
+    let scheme = value.get(..6).unwrap_or_default();
+    scheme.eq_ignore_ascii_case(b"bearer") && value.len() > 6
+        || value.starts_with(b"eyJ") && value.iter().filter(|b| **b == b'.').count() >= 2
 }
 
 /// Returns a name decoded, in lower case, and without `-`, `_` and `.`, so that all spellings are one.
@@ -260,6 +280,17 @@ mod tests {
             ("/x?q=eyJh.eyJz.c2ln", "/x?q=***"),
             ("/x?eyJh.eyJz.c2ln", "/x?***"),
             ("/x?u=http://a:b@c/", "/x?u=***"),
+            ("/x?u=a:b@c", "/x?u=***"),
+            (
+                "/x?to=a@b.example&at=c/d:e@f",
+                "/x?to=a@b.example&at=c/d:e@f",
+            ),
+            ("/x?PHPSESSID=1", "/x?PHPSESSID=***"),
+            ("/x?connect.sid=1&sides=2", "/x?connect.sid=***&sides=2"),
+            ("/x?otp_code=1&passcode=2", "/x?otp_code=***&passcode=***"),
+            ("/x?token%3D1&y", "/x?***&y"),
+            ("/x?q=%65yJh.eyJz.c2ln", "/x?q=***"),
+            ("/x?q=Bearer%20abc&r=bearer", "/x?q=***&r=bearer"),
             ("/signature/token=1/x", "/signature/token=1/x"),
             ("/x?=1&&=", "/x?=1&&="),
             ("", ""),
@@ -289,7 +320,7 @@ mod tests {
         }
 
         #[test]
-        fn no_secret_remains(before in "[a-z=&?;/%#]{0,40}", name in "token|sig|X-Amz-Signature|pass_word", after in "[a-z=&/%]{0,20}") {
+        fn no_secret_remains(before in "[a-z=&?;/%#]{0,40}", name in "token|sig|X-Amz-Signature|pass_word|PHPSESSID", after in "[a-z=&/%]{0,20}") {
             let url = format!("/x?{before}&{name}=S3CR3T&{after}");
             prop_assert!(!UrlMask::default().shown(url.as_bytes(), false).contains("S3CR3T"));
         }
