@@ -274,6 +274,7 @@ fn errors_show_the_line_and_the_fix() {
         ("unknown word, near", with("[log]\nformat = \"combinde\"\n")),
         ("wrong type", with("[server]\nworkers = \"four\"\n")),
         ("wrong type, a fraction", with("[admin]\nprice_per_gb = \"0.05\"\n")),
+        ("a switch in quotes", with("[admin]\nhistory = \"true\"\n")),
         ("bad size", with("[limits]\nbody = \"2 megs\"\n")),
         ("bad time", with("[limits]\nshutdown_timeout = 30\n")),
         ("out of bounds", with("[limits]\nheaders = \"1GiB\"\nheader_timeout = \"0s\"\n[cache.a]\nmemory = \"1KiB\"\n")),

@@ -23,6 +23,9 @@ impl<'de> Deserialize<'de> for SwitchOrFolder {
             Scalar::Text("") => Err(Misfit::Value(format!(
                 "an empty path names no folder\n{SWITCH_OR_FOLDER_ADVICE}"
             ))),
+            Scalar::Text("true") => Err(Misfit::Value(format!(
+                "`true` is in quotes, which would name a folder\n{SWITCH_OR_FOLDER_ADVICE}"
+            ))),
             Scalar::Text(word) if is_old_off(word) => Err(Misfit::Value(written_false(word))),
             Scalar::Text(path) => Ok(SwitchOrFolder::Folder(path.to_owned())),
             Scalar::Number(_) => Err(Misfit::Type),
