@@ -10,7 +10,7 @@ import { get as param, link, set } from "./state.js";
 const SHOWN = 300;
 const TONES = { "request-failed": "bad", cut: "warn", server: "warn", volume: "bad", certificate: "warn", reload: "good", purge: "good", order: "good",
   formatted: "off", "addresses-changed": "off", "reload-failed": "bad", "not-durable": "warn", "all-unhealthy": "bad", "in-use-again": "good", healthy: "good",
-  "some-healthy": "good", reachable: "good", resolved: "good", returned: "good", obtained: "good", changed: "good" };
+  "some-healthy": "good", reachable: "good", resolved: "good", returned: "good", obtained: "good" };
 
 export function start(root, context) {
   const recent = new Recent(context.signal);

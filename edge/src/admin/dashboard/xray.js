@@ -35,8 +35,8 @@ export function start(root, context) {
   put(root, h("h1", null, "X-ray"), form, answer, objects);
   let asked = 0;
   let busy = false;
-  const load = async (speak = false) => {
-    if (busy && !speak) return;
+  const load = async (withAnswer = false, speak = withAnswer) => {
+    if (busy && !withAnswer) return;
     // The answers for an earlier URL are not shown any more.
     asked += 1;
     const mine = asked;
@@ -50,7 +50,7 @@ export function start(root, context) {
     }
     busy = true;
     try {
-      await Promise.all([showObjects(objects, context, isNewest, () => load(true)), speak ? explain(answer, context, isNewest) : null]);
+      await Promise.all([showObjects(objects, context, isNewest, () => load(true, false)), withAnswer ? explain(answer, context, isNewest) : null]);
     } finally {
       if (mine === asked) busy = false;
     }
