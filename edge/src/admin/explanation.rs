@@ -84,6 +84,10 @@ pub struct Explanation {
     pub policy: Option<PolicyState>,
     /// Name of the upstream to which the route forwards requests.
     pub upstream: Option<String>,
+    /// Address and state of the upstream's first servers, and why.
+    pub servers: Vec<String>,
+    /// What the operator may want to know or do, since no server works.
+    pub advice: Option<String>,
     /// The response, if Sluice knows it without the origin.
     pub answer: Option<AnswerState>,
 }

@@ -2,14 +2,13 @@
 
 use std::collections::BTreeMap;
 use std::fmt::{Display, Write};
-use std::thread;
 
 use super::status::{Status, VolumeState, VolumeUse};
 use crate::telemetry::{
     BufferNumbers, CacheNumbers, CertificateNumbers, CertificateTotals, CompressNumbers,
     EffectiveState, Failures, FilesNumbers, Histogram, Kind, Measures, Metric, Numbers,
-    ProcessNumbers, Reasons, RouteNumbers, Scope, ServerMeasures, ServerNumbers, VolumeFlags,
-    VolumeNumbers, WorkerNumbers,
+    ProcessNumbers, Reasons, RouteNumbers, Scope, ServerMeasures, ServerNumbers, Turns,
+    VolumeFlags, VolumeNumbers, WorkerNumbers,
 };
 
 /// The format of the text.
@@ -44,7 +43,7 @@ pub(super) fn render(status: &Status, format: Format) -> String {
     let mut out = Exposition {
         text: String::with_capacity(64 << 10),
         format,
-        samples: 0,
+        turns: Turns::of(SAMPLES_PER_TURN),
     };
     out.info(status);
     out.workers(status);
@@ -100,15 +99,13 @@ fn servers(status: &Status) -> BTreeMap<[&str; 2], Server> {
     all
 }
 
-/// Number of samples that are written at a stretch, which takes about half a millisecond. After them, a worker that waits
-/// for the core gets it; without that, its requests would have to wait for the next tick of the kernel, up to 4 ms.
+/// Number of samples that are written in one turn, which takes about half a millisecond.
 const SAMPLES_PER_TURN: usize = 2048;
 
 struct Exposition {
     text: String,
     format: Format,
-    /// Number of samples written.
-    samples: usize,
+    turns: Turns,
 }
 
 impl Exposition {
@@ -301,10 +298,7 @@ impl Exposition {
         }
         let end = if labels.is_empty() { "" } else { "}" };
         let _ = writeln!(self.text, "{end} {value}");
-        self.samples += 1;
-        if self.samples.is_multiple_of(SAMPLES_PER_TURN) {
-            thread::yield_now();
-        }
+        self.turns.step();
     }
 
     /// Writes the text of a label.

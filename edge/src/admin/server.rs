@@ -1,5 +1,6 @@
 //! The admin API's thread: its listener, its access checks and its pages.
 
+use std::error::Error;
 use std::io;
 use std::net::SocketAddr;
 use std::thread::JoinHandle;
@@ -11,6 +12,7 @@ use axum::middleware::{Next, from_fn, from_fn_with_state, map_response};
 use axum::response::{IntoResponse, Redirect, Response};
 use axum::routing::{get, post};
 use axum::{Extension, Json, Router};
+use http_body_util::LengthLimitError;
 use hyper::StatusCode;
 use hyper::header::{ACCEPT, CACHE_CONTROL, CONTENT_TYPE};
 use hyper::http::{HeaderMap, HeaderName, HeaderValue};
@@ -207,14 +209,28 @@ routes! {
 }
 
 fn pages(edge: Shared) -> Router {
-    let guarded = guarded(Router::new());
+    let guarded = guarded(Router::new())
+        .fallback(no_page)
+        .method_not_allowed_fallback(other_method);
     unguarded(guarded.layer(from_fn_with_state(Guard::new(edge.clone()), guard)))
+        .method_not_allowed_fallback(other_method)
         .layer(from_fn(receive))
         .layer(from_fn(check_authority))
         .layer(map_response(mark))
         .layer(Extension(Streams::default()))
         .layer(Extension(Background::default()))
         .with_state(edge)
+}
+
+async fn no_page() -> (StatusCode, &'static str) {
+    let text = "there is no such page\n(GET / lists the pages)\n";
+    (StatusCode::NOT_FOUND, text)
+}
+
+/// Answers a method that a page does not have. The router adds Allow.
+async fn other_method() -> (StatusCode, &'static str) {
+    let text = "the page does not have this method\n(the header Allow lists those that it has)\n";
+    (StatusCode::METHOD_NOT_ALLOWED, text)
 }
 
 async fn health() -> &'static str {
@@ -312,9 +328,23 @@ async fn receive(
     next: Next,
 ) -> Response {
     let (head, body) = request.into_parts();
-    let Ok(body) = to_bytes(body, BODY_MAX).await else {
-        return StatusCode::PAYLOAD_TOO_LARGE.into_response();
+    let body = match to_bytes(body, BODY_MAX).await {
+        Ok(body) => body,
+        Err(error) => return unreadable(&error),
     };
     let _answering = progress.answer();
     next.run(Request::from_parts(head, body.into())).await
+}
+
+/// Returns the response to a request whose body is too long, or is malformed or cut (RFC 9112 6.3, 8).
+fn unreadable(error: &axum::Error) -> Response {
+    let is_too_long = error
+        .source()
+        .is_some_and(|cause| cause.is::<LengthLimitError>());
+    if is_too_long {
+        let text = format!("the body has more than {BODY_MAX} bytes\n");
+        return (StatusCode::PAYLOAD_TOO_LARGE, text).into_response();
+    }
+    let text = "the body is malformed or incomplete\n";
+    (StatusCode::BAD_REQUEST, text).into_response()
 }

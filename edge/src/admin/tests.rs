@@ -701,6 +701,43 @@ fn metrics_are_open_metrics_if_the_client_accepts_these() {
 }
 
 #[test]
+fn unknown_pages_and_other_methods_have_a_text() {
+    let (admin, _) = start();
+    let reply = ask(&admin, "GET", "/none", &[]);
+    assert!(reply.status == 404 && reply.text().starts_with("there is no such page"));
+    for (target, methods) in [("/status", "GET,HEAD"), ("/health", "GET,HEAD")] {
+        let reply = ask(&admin, "PUT", target, &[("x-sluice", "1")]);
+        assert_eq!((reply.status, reply.header("allow")), (405, Some(methods)));
+        assert!(
+            reply
+                .text()
+                .starts_with("the page does not have this method")
+        );
+    }
+}
+
+#[test]
+fn a_malformed_or_incomplete_body_is_a_bad_request() {
+    let (admin, _) = start();
+    let head = "POST /reload HTTP/1.1\r\nHost: localhost\r\nx-sluice: 1\r\n";
+    for (rest, ends) in [
+        ("Transfer-Encoding: chunked\r\n\r\nnone\r\n", false),
+        ("Content-Length: 10\r\n\r\nhalf", true),
+    ] {
+        let mut client = client::Client::connect(address(&admin)).expect("connected");
+        client
+            .send_raw(format!("{head}{rest}").as_bytes())
+            .expect("sent");
+        if ends {
+            client.finish_sending().expect("the end");
+        }
+        let reply = client.read_response().expect("an answer");
+        assert_eq!(reply.status, 400, "{rest}");
+        assert_eq!(reply.text(), "the body is malformed or incomplete\n");
+    }
+}
+
+#[test]
 fn a_stopped_admin_api_does_not_listen() {
     let (admin, _) = start();
     let listened = address(&admin);

@@ -99,6 +99,7 @@ fn show(page: &mut Page<'_>, explanation: &Explanation) {
     list(page, "edits", explanation.edits.iter().cloned());
     entry(page, "rewritten", explanation.rewritten.as_ref());
     entry(page, "upstream", explanation.upstream.as_ref());
+    list(page, "servers", explanation.servers.iter().cloned());
     entry(page, "cache", explanation.cache.as_ref());
     if let Some(key) = &explanation.key {
         entry(page, "key", Some(&key.primary));
@@ -116,6 +117,7 @@ fn show(page: &mut Page<'_>, explanation: &Explanation) {
         None => explanation.decision.clone(),
     };
     entry(page, "decision", Some(&decision));
+    entry(page, "advice", explanation.advice.as_ref());
     let status = explanation.cache_status.as_ref();
     let header = status.map(|status| format!("Cache-Status: {status}"));
     entry(page, "header", header.as_ref());

@@ -30,6 +30,7 @@ mod table;
 mod table_macros;
 mod template;
 mod traffic_table;
+mod turns;
 
 #[cfg(test)]
 mod documentation;
@@ -67,3 +68,4 @@ pub use template::{FIELD_NAMES, Template, TemplateError, TemplateFault};
 pub use traffic_table::{
     RouteCounters, RouteNumbers, ServerCounters, ServerMeasures, ServerNumbers,
 };
+pub use turns::Turns;

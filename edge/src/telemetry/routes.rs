@@ -3,13 +3,13 @@
 use std::cell::{Cell, OnceCell};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
-use std::thread;
 
 use parking_lot::Mutex;
 
 use super::metric::Numbers;
 use super::reading::{Reading, RouteReading};
 use super::traffic_table::{RouteCounters, RouteNumbers};
+use super::turns::Turns;
 
 /// The names under which the counters of a route live on over reloads. The number of keys is bounded by the
 /// configuration.
@@ -23,8 +23,7 @@ pub struct RouteKey {
     pub cache: Option<Arc<str>>,
 }
 
-/// Number of routes that are read at a stretch, which takes up to a millisecond. After them, a worker that waits for the
-/// core gets it; without that, its requests would have to wait for the next tick of the kernel, up to 4 ms.
+/// Number of routes that are read in one turn, which takes up to a millisecond.
 const ROUTES_PER_TURN: usize = 128;
 
 /// The counters of all routes that got requests.
@@ -154,10 +153,9 @@ impl RouteTelemetry {
             .enumerate()
             .map(|(index, key)| (&*key.route, index))
             .collect();
-        for (n, (key, entry)) in entries.into_iter().enumerate() {
-            if n % ROUTES_PER_TURN == ROUTES_PER_TURN - 1 {
-                thread::yield_now();
-            }
+        let mut turns = Turns::of(ROUTES_PER_TURN);
+        for (key, entry) in entries {
+            turns.step();
             let values = entry.sum::<V>();
             if let Some(index) = indexes.get(&*key.route) {
                 sums.routes[*index].add(&values);

@@ -182,7 +182,7 @@ counters! {
         /// Cache hits served with a stale response.
         cache_stale: Counter Count,
         /// Requests served from stored bytes after the origin confirmed these (304).
-        cache_validated: Counter Count,
+        cache_validated: Counter Count => "cache" "validated",
         /// Requests served by a fetch that they caused.
         cache_misses: Counter Count => "cache" "missed",
         /// Requests served by a fetch that another request caused.
@@ -195,11 +195,11 @@ counters! {
         /// Body bytes of those responses that were served from stored bytes.
         cache_hit_bytes: Counter Bytes,
         /// Fetches begun for the cache.
-        flights: Counter Count,
+        flights: Counter Count => "fetches" "begun",
         /// Fetches in progress.
         flights_now: Gauge Count,
         /// Fetches that failed or were abandoned.
-        flights_failed: Counter Count,
+        flights_failed: Counter Count => "fetches" "failed",
         /// Fetches that were too slow for a client, so that another fetch took over a part of their range.
         flights_taken_over: Counter Count,
         /// Bytes that fetches received.

@@ -72,7 +72,8 @@ fn refusal(why: String) -> Refusal {
     }
 }
 
-fn upstream_state(state: &upstream::UpstreamState, now_us: u64) -> UpstreamState {
+/// Returns the state of an upstream's servers at the time `now_us`.
+pub(super) fn upstream_state(state: &upstream::UpstreamState, now_us: u64) -> UpstreamState {
     let servers = state.servers().into_iter().map(|server| {
         let Explanation { why, trial_in_us } = server.explain(now_us);
         ServerState {

@@ -497,6 +497,36 @@ fn fetches_are_bounded_and_need_a_cached_url() {
 }
 
 #[test]
+fn servers_that_do_not_work_are_named_with_advice() {
+    let origin = origin();
+    let edge = Setup::cached(&origin).start();
+    let server = origin.addr().to_string();
+    let working = explain(&edge, "GET", "/x", &[]);
+    assert_eq!(
+        working["servers"],
+        serde_json::json!([format!("{server} up")])
+    );
+    assert!(working["advice"].is_null());
+    let order = [
+        ("upstream", "origin".to_owned()),
+        ("server", server.clone()),
+        ("set", "down".to_owned()),
+    ];
+    assert_eq!(ask_admin(&edge, "POST", "/servers", &order).status, 200);
+    let down = explain(&edge, "GET", "/x", &[]);
+    let expected = format!("{server} down: by order");
+    assert_eq!(down["servers"], serde_json::json!([expected]));
+    let advice = down["advice"].as_str().expect("advice");
+    assert!(advice.contains("`stale_if_error`"), "{advice}");
+    let text = edge.command(&["inspect", "--explain", &edge.url("/x")]);
+    let text = String::from_utf8(text.stdout).expect("UTF-8");
+    assert!(
+        text.contains(&expected) && text.contains("advice "),
+        "{text}"
+    );
+}
+
+#[test]
 fn the_commands_explain_a_running_sluice_and_a_configuration() {
     let origin = origin();
     origin.serve("/x", fresh(100));

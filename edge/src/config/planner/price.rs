@@ -55,5 +55,15 @@ fn currency(file: &AdminFile, checks: &mut Checks) -> String {
             .help("write a sign or a code, as in \"$\" or \"EUR\""),
         );
     }
+    if let Some(typed) = typed
+        && file.price_per_gb.is_none()
+    {
+        checks.push(
+            Problem::warning("`price_currency` does nothing here")
+                .at(typed.span())
+                .label("no traffic has a price")
+                .help("leave it out, or write `price_per_gb`"),
+        );
+    }
     text.clone()
 }

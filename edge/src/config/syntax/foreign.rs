@@ -57,6 +57,10 @@ const WORDS: &[(&str, &str)] = &[
         "Sluice needs no such section: `connections` is in [limits]",
     ),
     (
+        "metrics",
+        "no key turns metrics on: /metrics at `address` of [admin] has them for Prometheus",
+    ),
+    (
         "file_server",
         "write `files = \"/srv/www\"` in [[site.route]]",
     ),

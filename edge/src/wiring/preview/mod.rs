@@ -4,6 +4,7 @@
 mod notes;
 mod parts;
 pub(super) mod request;
+mod servers;
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -17,7 +18,9 @@ use parts::Previews;
 
 use super::handlers::{chain, https_port};
 use super::inspect::object::object_state;
+use super::servers::upstream_state;
 use super::snapshot::{self, Snapshot};
+use super::upstreams::States;
 use crate::admin::{AnswerState, Explanation, KeyState, PolicyState, Question};
 use crate::cache::purge::Keys;
 use crate::cache::{Course, Forecast};
@@ -39,6 +42,8 @@ struct Ground<'a> {
     router: &'a Router<usize>,
     gates: &'a [Arc<gate::Shared>],
     stores: BTreeMap<String, Arc<Store>>,
+    /// The servers of the running Sluice.
+    upstreams: Option<&'a States>,
     clock: &'a Clock,
     /// Whether the stores are those of the running Sluice.
     is_live: bool,
@@ -61,6 +66,7 @@ pub(super) fn explain(
         router: &snapshot.router,
         gates: &snapshot.gates,
         stores: stores.collect(),
+        upstreams: Some(&snapshot.upstreams),
         clock,
         is_live: true,
     };
@@ -85,6 +91,7 @@ pub fn explain_plan(plan: &Plan, question: &Question) -> Result<Explanation, Str
         router: &snapshot::router(plan),
         gates: &gates,
         stores: stores.collect(),
+        upstreams: None,
         clock: &Clock::system(),
         is_live: false,
     };
@@ -199,6 +206,12 @@ impl Ground<'_> {
         };
         explanation.upstream = Some(proxied.upstream.clone());
         explanation.cache = proxied.cache.clone();
+        if let Some(state) = self.upstreams.and_then(|all| all.get(&proxied.upstream)) {
+            let upstream = upstream_state(state, self.clock.monotonic_us());
+            let keeps_stale = proxied.cache.is_none() || !proxied.rules.stale.if_error.is_zero();
+            explanation.servers = servers::lines(&upstream);
+            explanation.advice = servers::advice(&upstream, keeps_stale);
+        }
         let options = proxied.cache.as_ref();
         let options = options.and_then(|name| self.plan.caches.get(name));
         explanation.policy = options.map(|options| PolicyState {

@@ -105,7 +105,8 @@ pub(in crate::wiring) fn fields(lines: &str) -> Result<Fields, String> {
     let mut fields = Fields::new();
     for line in lines.lines() {
         let (name, value) = line.split_once(':').unwrap_or_default();
-        let (name, value) = (name.trim(), value.trim());
+        let value = value.trim();
+        // White space before the colon is refused as in a client's request (RFC 9112 5.1).
         if !is_token(name.as_bytes()) || !is_field_value(value.as_bytes()) {
             return Err("a header is written as in Accept-Language: de".to_owned());
         }
@@ -160,6 +161,8 @@ mod tests {
             ("http://a/", "GET", "no colon"),
             ("http://a/", "GET", "x: a\0b"),
             ("http://a/", "GET", "Host: b"),
+            ("http://a/", "GET", "Content-Length : 1"),
+            ("http://a/", "GET", " X: folded"),
         ] {
             assert!(
                 ask(url, method, headers).is_err(),
