@@ -275,7 +275,7 @@ fn errors_show_the_line_and_the_fix() {
         ("wrong type", with("[server]\nworkers = \"four\"\n")),
         ("wrong type, a fraction", with("[admin]\nprice_per_gb = \"0.05\"\n")),
         ("a currency without a price", with("[admin]\nprice_currency = \"€\"\n")),
-        ("a switch in place of text", with("[log]\naccess = true\n")),
+        ("a switch in place of a path", with("[admin]\nevents = true\n")),
         ("a section for metrics", with("[metrics]\n")),
         ("a switch in quotes", with("[admin]\nhistory = \"true\"\n")),
         ("bad size", with("[limits]\nbody = \"2 megs\"\n")),

@@ -142,6 +142,11 @@ const MEANT: &[(&str, Kind, &str)] = &[
         "write the path of a file in quotes, as in \"/var/log/sluice/access.log\", or \"-\" for standard output",
     ),
     (
+        "events",
+        Kind::True,
+        "write the path of a file in quotes, as in \"/var/log/sluice/events.jsonl\"; the dashboard has the recent events without this key",
+    ),
+    (
         "tickets",
         Kind::True,
         "leave it out: tickets are on without this key, which names files with secrets that several edges share",

@@ -165,10 +165,6 @@ pub fn advice(title: &str) -> (String, Option<String>) {
         let title = format!("{before}, expected a name in quotes");
         return (title, Some(format!("write {words}")));
     }
-    if expected == "a string" && before.contains("boolean") {
-        let how = "write text in quotes in place of the switch".to_owned();
-        return (title, Some(how));
-    }
     let shape = SHAPES.iter().find(|(shape, _)| *shape == expected);
     let how = shape.map(|(_, how)| (*how).to_owned());
     (title, how)
