@@ -86,7 +86,7 @@ pub struct Explanation {
     pub upstream: Option<String>,
     /// Address and state of the upstream's first servers, and why.
     pub servers: Vec<String>,
-    /// What the operator may want to know or do, since no server works.
+    /// Advice for the operator if no server works.
     pub advice: Option<String>,
     /// The response, if Sluice knows it without the origin.
     pub answer: Option<AnswerState>,
