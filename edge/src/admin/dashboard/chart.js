@@ -4,11 +4,9 @@
 
 import { color, h, put, say, text, uid } from "./dom.js";
 import { axisWriters, bytes, clock, moment, writers } from "./format.js";
-import { hidden, isDefaultPeriod, period, set, toggleHidden } from "./state.js";
+import { hidden, period, set, toggleHidden } from "./state.js";
 
 const TABLE_ROWS = 24;
-/** Shortest time that a chart shows, in seconds. */
-const SPAN_MIN = 60;
 const BYTE_STEPS = Array.from({ length: 50 }, (_, i) => 2 ** i);
 
 /** Longest time that a frame spends on charts before it leaves the others to the next one, in milliseconds. */
@@ -97,15 +95,6 @@ function axisTime(_, splits, __, ___, step) {
 
 /** Finds the points of a series that no line reaches. */
 const isolated = (u, series) => u.data[series].flatMap((value, i, all) => (value != null && all[i - 1] == null && all[i + 1] == null ? [i] : []));
-
-/** Returns the times at which charts of a feed begin and end. In the period that the page chose, nothing is shown of the time before the first value. */
-export function shownPeriod(feed) {
-  const { from, to, live, seconds } = period();
-  if (!live) return { min: from, max: to };
-  const max = Math.max(feed.t[feed.t.length - 1] ?? to, 0);
-  const begin = isDefaultPeriod() && !feed.compared ? Math.min(feed.begin ?? 0, max - SPAN_MIN) : 0;
-  return { min: Math.max(max - seconds, begin), max };
-}
 
 /** The legend of a chart: a button for each series, which hides it, with the value under the pointer. */
 class Legend {
@@ -231,9 +220,11 @@ export class Chart {
     const data = this.options.stacked ? this.#stackedData(there, off) : this.#plainData(there);
     if (shape !== this.#built || !this.#uplot) this.#build(there, shape, data);
     else this.#uplot.setData(data, false);
+    const { from, to, live, seconds } = period();
+    const end = live ? Math.max(feed.t[feed.t.length - 1] ?? to, 0) : to;
     this.#uplot.batch(() => {
       this.#showOnly(there, off);
-      this.#uplot.setScale("x", shownPeriod(feed));
+      this.#uplot.setScale("x", { min: live ? end - seconds : from, max: end });
     });
     this.legend.offer(there.map((one) => one.key), off);
     this.#values(this.#uplot.cursor.idx);
@@ -384,13 +375,6 @@ export class Chart {
     }
   }
 
-  /** Returns the index of the first point that is shown. */
-  #first() {
-    const { feed } = this.options;
-    const { min } = shownPeriod(feed);
-    return Math.max(0, feed.t.findIndex((t) => t >= min));
-  }
-
   /** Arrow keys move the pointer. */
   #key(event) {
     const { t } = this.options.feed;
@@ -398,7 +382,7 @@ export class Chart {
     const at = this.#uplot.cursor.idx ?? t.length - 1;
     const moves = { ArrowLeft: at - 1, ArrowRight: at + 1, PageUp: at - 20, PageDown: at + 20, Home: 0, End: t.length - 1 };
     if (event.key === "Escape") this.#point(null);
-    else if (event.key in moves) this.#point(Math.max(this.#first(), Math.min(t.length - 1, moves[event.key])));
+    else if (event.key in moves) this.#point(Math.max(0, Math.min(t.length - 1, moves[event.key])));
     else return;
     event.preventDefault();
   }
@@ -424,10 +408,9 @@ export class Chart {
 
   #fillTable() {
     const { t } = this.options.feed;
-    const first = this.#first();
-    const every = Math.max(1, Math.ceil((t.length - first) / TABLE_ROWS));
+    const every = Math.max(1, Math.ceil(t.length / TABLE_ROWS));
     const rows = [];
-    for (let i = t.length - 1; i >= first; i -= every) {
+    for (let i = t.length - 1; i >= 0; i -= every) {
       rows.push(h("tr", null, h("th", { scope: "row" }, moment(t[i])), this.#drawn.map((one) => h("td", { class: "number" }, this.write(one.values[i])))));
     }
     const top = this.table.scrollTop;

@@ -61,18 +61,12 @@ export function start(root, context) {
   context.onParams(() => true);
 }
 
-/** Repeats of a failure may differ in the query, and many at a time in the whole URL: only the last one's is known. */
-function eventUrl(one) {
-  const url = h("a", { class: "event-url mono", href: link("xray", { url: one.url }) }, one.url);
-  return h("div", one.count > 1 ? { title: "The last one's URL. Earlier ones had the same reason, and may have had other URLs." } : null, one.count > 1 ? h("span", { class: "note" }, "last: ") : null, url);
-}
-
 function row(one) {
   return h("tr", null,
     h("th", { scope: "row" }, h("time", { datetime: new Date(one.time).toISOString() }, format.moment(one.time / 1000))),
     h("td", null, badge(one.kind, TONES[one.reason] || TONES[one.kind])),
     h("td", null, one.reason ? h("code", { title: meaning(one.reason) }, one.reason) : ""),
-    h("td", { class: "wrap" }, one.message, one.url ? eventUrl(one) : null),
-    h("td", { class: "large" }, one.client ? `${one.count > 1 ? "last: " : ""}${one.client}` : ""),
+    h("td", { class: "wrap" }, one.message, one.url ? h("a", { class: "event-url mono", href: link("xray", { url: one.url }) }, one.url) : null),
+    h("td", { class: "large" }, one.client || ""),
     h("td", { class: "number" }, one.count > 1 ? `×${format.count(one.count)}` : "1"));
 }

@@ -20,7 +20,6 @@ const DURATIONS = [
   ["body_size", "Body size", "bytes"],
 ];
 
-const routeName = (row) => format.routeName(row.member);
 const ratioTone = (ratio) => (ratio >= 0.8 ? "hit" : ratio >= 0.4 ? "miss" : "error");
 const errorShare = (row, status = 5) => (row.requests > 0 ? (row[`responses_${status}xx`] ?? 0) / row.requests : null);
 /** Unknown for bytes neither of an origin nor of a cache, such as those of error pages. */
@@ -28,7 +27,7 @@ const offload = (row) => (row.body_bytes > 0 && (row.upstream_bytes > 0 || rowSh
 
 function columns(scope) {
   return [
-    { key: "member", label: scope === "site" ? "Site" : "Route", sort: (row) => row.member, cell: (row) => h("a", { class: "name-cell", href: link("routes", { [scope]: row.member }), title: row.member }, routeName(row)) },
+    { key: "member", label: scope === "site" ? "Site" : "Route", sort: (row) => row.member, cell: (row) => h("a", { class: "name-cell", href: link("routes", { [scope]: row.member }), title: row.member }, row.member) },
     { key: "requests", label: "Requests", number: true, sort: (row) => row.requests, cell: (row) => format.rate(row.requests) },
     { key: "ratio", label: "Hit ratio", number: true, sort: (row) => rowShares(row).ratio, cell: (row) => { const { ratio } = rowShares(row); return [ratio === null ? null : cellBar(ratio, ratioTone(ratio)), h("span", { class: "cell-value" }, format.share(ratio))]; } },
     { key: "p95", label: "p95", number: true, help: "Request time: the highest 95th percentile of a point of the history", sort: (row) => row.request_duration_p95, cell: (row) => format.seconds(row.request_duration_p95) },
@@ -62,7 +61,7 @@ function list(root, context) {
   };
   const fill = () => {
     const wanted = filter.value.toLowerCase();
-    table.set(rows, wanted ? (row) => `${row.member} ${routeName(row)}`.toLowerCase().includes(wanted) : null);
+    table.set(rows, wanted ? (row) => row.member.toLowerCase().includes(wanted) : null);
     put(shown, wanted ? `${table.length} of ${rows.length}` : `${rows.length} in all`, ", means over the period; p95 and p99: the highest of any point");
   };
   const load = async () => {
@@ -101,7 +100,7 @@ function detail(root, context, scope, member) {
   const feed = context.feed({ scope, member, series, streamed: true });
   const chart = (options) => context.chart({ feed, ...options });
   put(root,
-    h("div", null, h("p", { class: "note" }, h("a", { href: link("routes", { scope: scope === "site" ? "site" : "" }) }, "← All routes")), h("h1", { class: "mono-title" }, format.routeName(member))),
+    h("div", null, h("p", { class: "note" }, h("a", { href: link("routes", { scope: scope === "site" ? "site" : "" }) }, "← All routes")), h("h1", { class: "mono-title" }, member)),
     h("h2", { class: "hidden" }, "Traffic"),
     h("div", { class: "grid" },
       chart({ id: "r-traffic", title: "Requests by outcome", stacked: true, series: OUTCOME_SERIES, height: 220, wide: true }),

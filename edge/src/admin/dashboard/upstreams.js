@@ -13,15 +13,11 @@ import { plainTable } from "./table.js";
 const SERIES = ["requests", "failures", "connects", "reuses", "idle", "busy", "bytes_in", "bytes_out", "http2_connections", "http2_streams",
   "tcp_samples", "tcp_window_bytes", "tcp_in_flight_bytes", "tcp_retransmits",
   ...percentiles("connect_duration"), ...percentiles("tls_handshake_duration"), ...percentiles("header_duration"), ...percentiles("response_duration"), ...percentiles("tcp_rtt")];
-/** States of a server that the order "up" changes. */
-const RAISED = new Set(["drain", "down", "ejected"]);
 const ORDERS = [
   ["up", "Up", "Send requests to it again?", "The server gets its share of the requests."],
   ["drain", "Drain", "Drain it?", "The server gets no new requests, except of clients that stick to it by their cookie. Requests in progress end as usual."],
   ["down", "Down", "Take it down?", "The server gets no new requests at all. Requests in progress end as usual."],
 ];
-
-const RTT_HELP = "The kernel's smoothed value includes delayed acknowledgements of the server: up to 40 ms while it prepares a response.";
 
 /** Orders wait while another one is asked about, so that the list does not change under the pointer. */
 let asking = false;
@@ -69,15 +65,9 @@ function showAll(box, upstreams, context, load) {
     const left = card.querySelector(".scroll")?.scrollLeft ?? 0;
     refresh(card, JSON.stringify([upstream.servers.map(essentials), context.isOperator, param("server")]), () => upstreamCard(name, upstream, context, load));
     if (left > 0) card.querySelector(".scroll").scrollLeft = left;
-    if (focus) focusOn(card, focus);
+    if (focus) card.querySelector(`[data-id="${CSS.escape(focus)}"]`)?.focus({ preventScroll: true });
   }
   for (const card of [...box.children]) if (!(card.dataset.name in upstreams)) card.remove();
-}
-
-/** Gives the focus to a button. In place of "Up", which is gone when the server is up, "Drain" gets it. */
-function focusOn(box, id) {
-  const find = (one) => box.querySelector(`[data-id="${CSS.escape(one)}"]`);
-  (find(id) ?? find(id.replace(/^up /, "drain ")))?.focus({ preventScroll: true });
 }
 
 const essentials = (one) => [one.address, one.name, one.state, one.why, one.weight, one.backup, one.idle, one.busy, one.requests, one.failures, one.header_duration, one.tcp_rtt, one.trial_in_s];
@@ -85,8 +75,8 @@ const essentials = (one) => [one.address, one.name, one.state, one.why, one.weig
 function upstreamCard(name, upstream, context, load) {
   const up = upstream.servers.filter((one) => one.state === "up").length;
   return [h("div", { class: "head" }, h("h2", null, name), badge(`${up} of ${upstream.servers.length} up`, up === upstream.servers.length ? "good" : up > 0 ? "warn" : "bad")),
-    plainTable(`Servers of ${name}`, ["Server", "State", ...(context.isOperator ? ["Orders"] : []), "Weight", "In use", "Idle", "Requests", "Failed", "Header, median", "p99", ["Round trip", RTT_HELP]], upstream.servers.map((server) => serverRow(name, server, context, load)),
-      (context.isOperator ? [3, 4, 5, 6, 7, 8, 9, 10] : [2, 3, 4, 5, 6, 7, 8, 9]), "stacked labelled")];
+    plainTable(`Servers of ${name}`, ["Server", "State", ...(context.isOperator ? ["Orders"] : []), "Weight", "In use", "Idle", "Requests", "Failed", "Header, median", "p99", "Round trip"], upstream.servers.map((server) => serverRow(name, server, context, load)),
+      (context.isOperator ? [3, 4, 5, 6, 7, 8, 9, 10] : [2, 3, 4, 5, 6, 7, 8, 9]))];
 }
 
 function serverRow(upstream, server, context, load) {
@@ -94,8 +84,8 @@ function serverRow(upstream, server, context, load) {
   const label = server.name && server.name !== server.address ? `${server.name} (${server.address})` : server.address;
   return [
     h("button", { type: "button", class: "linkish", "data-id": `show ${key}`, "aria-pressed": String(param("server") === key), title: "Show its history", onclick: () => set({ server: key }, true) }, label, server.backup ? h("span", { class: "note" }, " backup") : null),
-    h("span", { class: "state" }, badge(server.state), " ", server.why ? h("span", { class: "note why-state", title: server.why }, server.why) : null, server.trial_in_s ? h("span", { class: "note" }, `, trial in ${format.seconds(server.trial_in_s)}`) : null),
-    ...(context.isOperator ? [h("span", { class: "choice orders", role: "group", "aria-label": `Orders about ${server.address}` }, ORDERS.filter(([value]) => value !== "up" || RAISED.has(server.state)).map((one) => orderButton(upstream, server, one, load)))] : []),
+    h("span", { class: "state" }, badge(server.state), server.why ? h("span", { class: "note why-state", title: server.why }, ` ${server.why}`) : null, server.trial_in_s ? h("span", { class: "note" }, `, trial in ${format.seconds(server.trial_in_s)}`) : null),
+    ...(context.isOperator ? [h("span", { class: "choice orders", role: "group", "aria-label": `Orders about ${server.address}` }, ORDERS.map((one) => orderButton(upstream, server, one, load)))] : []),
     String(server.weight), format.count(server.busy), format.count(server.idle), format.count(server.requests),
     h("span", { class: server.failures > 0 ? "warn-text" : "" }, format.count(server.failures)),
     format.micros(server.header_duration?.p50_us), format.micros(server.header_duration?.p99_us), format.micros(server.tcp_rtt?.p50_us),
@@ -103,6 +93,7 @@ function serverRow(upstream, server, context, load) {
 }
 
 function orderButton(upstream, server, [value, label, question, detail], load) {
+  const isSet = value === "up" ? !["drain", "down"].includes(server.state) : server.state === value;
   const button = order(label, "", async () => {
     asking = true;
     const yes = await ask(`${server.address}: ${question}`, detail, label, value === "up" ? "primary" : "danger");
@@ -112,11 +103,8 @@ function orderButton(upstream, server, [value, label, question, detail], load) {
       toast(`${server.address} of ${upstream} is set to ${value}.`);
     }
     await load();
-    // The list may have been built again while the question was open.
-    if (document.activeElement === document.body) focusOn(document, `${value} ${upstream} ${server.address}`);
   });
-  if (value !== "up") button.setAttribute("aria-pressed", String(server.state === value));
-  button.title = detail;
+  button.setAttribute("aria-pressed", String(isSet));
   button.setAttribute("data-id", `${value} ${upstream} ${server.address}`);
   button.setAttribute("aria-label", `${label}: ${server.address}`);
   return button;
@@ -143,7 +131,7 @@ function showServer(box, context, upstream, server) {
         line("busy", "in use", "hit"), line("idle", "idle", "other")] })),
     h("h2", null, "TCP view"), note("From the kernel's data about the connections (TCP_INFO), sampled after responses."),
     h("div", { class: "grid three" },
-      chart({ id: "s-rtt", title: "Round trip", unit: "seconds", note: RTT_HELP, series: percentileSeries("tcp_rtt").slice(0, 3) }),
+      chart({ id: "s-rtt", title: "Round trip", unit: "seconds", series: percentileSeries("tcp_rtt").slice(0, 3) }),
       chart({ id: "s-window", title: "Congestion window and bytes in flight", unit: "bytes", note: "In flight near the window: the network is the limit. Far below it: the application is.", series: [
         line("window", "window", "collapsed", (c) => perSample(c, "tcp_window_bytes")), line("flight", "in flight", "hit", (c) => perSample(c, "tcp_in_flight_bytes"))] }),
       chart({ id: "s-retransmits", title: "Retransmits", series: [line("retransmits", "segments sent again", "error", "tcp_retransmits")] })),

@@ -33,23 +33,23 @@ function curve(section, name, data, settings, rate) {
   refresh(section, "curve", () => [h("div"), h("details", null, h("summary", null, "Values"), h("div"))]);
   const [shown, details] = section.children;
   put(shown, h("div", { class: "head" }, h("h3", null, name), h("span", { class: "note" }, `${format.count(data.references)} requests simulated${data.sampled < 1 ? `, 1 of ${format.count(1 / data.sampled)} sampled` : ""}`)),
-    sentence(points, now, data.measured?.hit_ratio, settings, rate), picture(name, points, now, data, Math.min(WIDTH_MAX, Math.max(WIDTH_MIN, shown.clientWidth))));
+    sentence(points, now, settings, rate), picture(name, points, now, data, Math.min(WIDTH_MAX, Math.max(WIDTH_MIN, shown.clientWidth))));
   values(details.lastChild, name, points, now);
 }
 
-/** Tells what twice and half the size would change. All clauses stay when the numbers change a little. */
-function sentence(points, now, measured, settings, rate) {
+/** Tells what twice the size would save, or that it would not. */
+function sentence(points, now, settings, rate) {
   const twice = points.find((one) => one.times === 2 * now.times);
   const half = points.find((one) => one.times === now.times / 2);
   if (!twice) return null;
-  const change = (one) => format.points(one.hit_ratio - now.hit_ratio);
-  const less = now.byte_hit_ratio < 1 ? Math.max(0, (twice.byte_hit_ratio - now.byte_hit_ratio) / (1 - now.byte_hit_ratio)) : 0;
+  const gain = twice.hit_ratio - now.hit_ratio;
+  const less = now.byte_hit_ratio < 1 ? (twice.byte_hit_ratio - now.byte_hit_ratio) / (1 - now.byte_hit_ratio) : 0;
   const price = settings?.price_per_gb ?? 0;
-  const saved = price > 0 && rate > 0 ? `, which saves ${format.money(rate * less * 30 * 86400 / 1e9 * price, settings.price_currency ?? "$")} a month` : "";
-  return h("p", { class: "curve-text" },
-    h("strong", null, `Twice the size (${format.bytes(twice.bytes)}) would change the hit ratio by ${change(twice)} percentage points`), half ? `, half the size (${format.bytes(half.bytes)}) by ${change(half)}. ` : ". ",
-    `The simulation gives ${format.share(now.hit_ratio)} for this size and ${format.share(twice.hit_ratio)} for twice the size`, typeof measured === "number" ? `; ${format.share(measured)} was measured over the same requests. ` : ". ",
-    `With twice the size, the origins would send ${format.share(less)} fewer bytes for this cache${saved}.`);
+  const saved = price > 0 && rate > 0 && gain > 0.005 ? rate * Math.max(0, less) * 30 * 86400 / 1e9 * price : null;
+  const parts = [h("strong", null, `With twice the size (${format.bytes(twice.bytes)}) the hit ratio would be ${format.share(twice.hit_ratio)}`), ` in place of ${format.share(now.hit_ratio)}: `,
+    gain > 0.005 ? `the origins would send ${format.share(Math.max(0, less))} fewer bytes for it` : "hardly a gain", saved === null ? ". " : `, which saves ${format.money(saved, settings.price_currency ?? "$")} a month. `];
+  if (half && now.hit_ratio - half.hit_ratio < 0.01) parts.push(`Half the size would do, too (${format.share(half.hit_ratio)}).`);
+  return h("p", { class: "curve-text" }, parts);
 }
 
 /** Draws the curve in this width, in pixels of the page. */

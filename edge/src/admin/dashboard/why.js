@@ -3,7 +3,7 @@
 
 import { get } from "./api.js";
 import { h, put } from "./dom.js";
-import { clock, moment, points, routeName, share, span } from "./format.js";
+import { clock, moment, points, share, span } from "./format.js";
 import { existing, loadCatalog, outcome, rowShares } from "./metrics.js";
 import { badge, filled, note } from "./parts.js";
 import { advice, isForwarding, lowersHitRatio, meaning } from "./reasons.js";
@@ -186,7 +186,7 @@ export class Why {
     const parts = [];
     if (route && -route.effect > drop * 0.3) {
       const part = Math.min(100, Math.round((-route.effect / drop) * 100));
-      parts.push(h("span", null, `${part} % of it comes from `, h("a", { href: link("routes", { route: route.member }) }, routeName(route.member)), ". "));
+      parts.push(h("span", null, `${part} % of it comes from `, h("a", { href: link("routes", { route: route.member }) }, route.member), ". "));
     }
     if (reason) parts.push(h("span", null, "The reason that rose most is ", h("code", null, reason.reason), meaning(reason.reason) ? `: ${meaning(reason.reason)} ${advice(reason.reason)}` : "."));
     return parts;
@@ -202,7 +202,7 @@ export class Why {
       ? `its hit ratio went from ${share(row.r0)} to ${share(row.r1)}`
       : `its share of the requests went from ${share(row.w0)} to ${share(row.w1)}, at a hit ratio of ${share(row.r1)}`);
     return part("Routes that lost most hits", "No route stands out.", routes, "error", (row) => [
-      h("a", { href: link("routes", { route: row.member }) }, routeName(row.member)), row.effect, `${Math.min(100, Math.round((-row.effect / drop) * 100))} % of the fall: ${line(row)}.`]);
+      h("a", { href: link("routes", { route: row.member }) }, row.member), row.effect, `${Math.min(100, Math.round((-row.effect / drop) * 100))} % of the fall: ${line(row)}.`]);
   }
 
   #events(fall) {

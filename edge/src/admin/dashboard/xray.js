@@ -32,7 +32,7 @@ export function start(root, context) {
     event.preventDefault();
     set({ url: url.value.trim(), headers: headers.value.trim(), method: method.value === "GET" ? "" : method.value, client: client.value.trim() });
   } }, h("div", { class: "form inline" }, field("URL, as clients send it", url), h("button", { class: "primary" }, "Look")), more);
-  put(root, h("h1", null, "X-ray"), form, h("div", { class: "xray" }, objects, answer));
+  put(root, h("h1", null, "X-ray"), form, answer, objects);
   let asked = 0;
   let busy = false;
   const load = async (withAnswer = false, speak = withAnswer) => {
@@ -147,7 +147,7 @@ function objectCard(cache, object, index, open) {
   const details = (part, label, ...children) => h("details", { "data-name": name(part), open: open.has(name(part)) || (open.size === 0 && part !== "head") }, h("summary", null, label), children);
   return h("section", { class: "card", "aria-label": `Object ${index + 1}: ${title}, in cache ${cache}` },
     h("div", { class: "head" }, h("h3", null, title), h("span", null, object.selected ? badge("selected by these headers", "good") : null, " ", badge(TITLES[object.state] || object.state, object.state === "open" ? "good" : "warn"), " ", badge(`cache ${cache}`, "off"))),
-    h("h4", { class: "part" }, "Bytes"), byteMap(object), h("div", { class: "gap" }),
+    h("div", { class: "gap" }),
     facts([
       ["Status", object.status || null], ["Freshness", freshness(object)], ["Set by", rule(object), "double"], ["Age", object.age_s == null ? null : format.span(object.age_s)],
       ["Length", object.length == null ? "not known yet" : format.bytesExact(object.length)],
@@ -155,6 +155,7 @@ function objectCard(cache, object, index, open) {
       ["Variant", object.variant ? h("code", null, object.variant) : null, "double"], ["Key", object.key ? h("code", null, object.key) : null, "double"], ["Generation", object.generation ? h("code", null, object.generation) : null],
       ["Bytes of several responses", object.joinable == null ? null : object.joinable ? "can be combined" : `can't be combined: ${object.why_not_joinable}`],
     ]),
+    h("h4", { class: "part" }, "Bytes"), byteMap(object),
     object.headers?.length > 0 ? details("head", "Stored head", h("div", { class: "head-lines mono" }, object.headers.map(([name, value]) => h("div", null, `${name}: ${value}`)))) : null,
     object.flights?.length > 0 ? details("flights", `Fetches in progress: ${object.flights.length}`, flights(object, index)) : null,
     object.decisions?.length > 0 ? details("decisions", "Last decisions", decisions(object, index)) : null);
@@ -174,7 +175,7 @@ function flights(object, index) {
 
 function decisions(object, index) {
   return plainTable(`Decisions about object ${index + 1}, the newest first`, ["Time", "Decision", "Reason", "Wanted bytes", "Ranges"], [...object.decisions].reverse().map((one) => [
-    `${format.clock(one.unix_ms / 1000)} (${format.millis(one.ago_ms)} ago)`, badge(one.what, one.what === "fetch" ? "warn" : "off"), h("span", { class: "name-cell" }, h("code", null, one.why), meaning(one.why, true) ? ` ${meaning(one.why, true)}` : ""),
+    `${format.clock(one.unix_ms / 1000)} (${format.millis(one.ago_ms)} ago)`, badge(one.what, one.what === "fetch" ? "warn" : "off"), h("span", null, h("code", null, one.why), meaning(one.why, true) ? ` ${meaning(one.why, true)}` : ""),
     one.want ? span(one.want) : "", (one.ranges || []).map(span).join(", ") || "–"]));
 }
 
@@ -188,16 +189,13 @@ async function explain(box, context, isNewest) {
   }
 }
 
-/** Takes the name of a field from the beginning of its text, since the name is shown before it. */
-const once = (name, value) => (typeof value === "string" && value.startsWith(`${name} `) ? value.slice(name.length + 1) : value);
-
 /** Writes any value of the answer as text. */
 function plain(value) {
   if (value == null || value === "") return null;
   if (Array.isArray(value)) return value.length === 0 ? null : h("ul", { class: "plain" }, value.map((one) => h("li", null, plain(one))));
   if (typeof value === "object") {
     const parts = Object.entries(value).filter(([, one]) => plain(one) !== null);
-    return parts.length === 0 ? null : h("span", null, parts.map(([name, one]) => h("span", { class: "reason" }, h("span", { class: "note" }, `${named(name)} `), name.endsWith("_s") && typeof one === "number" ? format.span(one) : once(name, plain(one)))));
+    return parts.length === 0 ? null : h("span", null, parts.map(([name, one]) => h("span", { class: "reason" }, h("span", { class: "note" }, `${named(name)} `), name.endsWith("_s") && typeof one === "number" ? format.span(one) : plain(one))));
   }
   return typeof value === "boolean" ? (value ? "yes" : "no") : String(value);
 }
@@ -212,16 +210,13 @@ function answered(answer) {
   return h("div", null, h("strong", null, `status ${answer.status}`), (answer.headers || []).map(([name, value]) => h("div", { class: "mono" }, `${name}: ${value}`)));
 }
 
-/** Returns the text of a condition, or what it means to have none. */
-const condition = (none, text, meant) => (text === none ? meant : h("code", null, text));
-
 function explained(said) {
   const gates = (said.gates || []).map((one) => h("li", null, badge(one.passes === true ? "passes" : one.passes === false ? "refuses" : "not checked", one.passes === true ? "good" : one.passes === false ? "bad" : "off"), h("strong", null, one.gate), h("span", null, one.detail ? [one.detail, meaning(one.detail) ? `: ${meaning(one.detail)}` : ""] : "")));
   const step = (title, value) => (value == null ? null : h("li", null, h("span", { class: "step" }, title), h("div", null, value)));
   const cacheKey = said.key ? h("span", null, h("span", { class: "mono" }, said.key.primary), h("span", { class: "note" }, ` hash ${said.key.hash || "–"}${said.key.vary?.length > 0 ? `, varies on ${said.key.vary.join(", ")}` : ""}${said.key.variant ? `, variant ${said.key.variant}` : ""}`)) : null;
   return h("div", { class: "card" }, h("ol", { class: "steps" },
-    step("Site", said.site ? condition("*", said.site, "all hosts") : "none"),
-    step("Route", said.route ? h("span", null, condition("everything", said.route, "all paths"), said.handler ? ` → ${said.handler}` : "") : h("span", { class: "bad-text" }, "no route matches")),
+    step("Site", said.site ? h("code", null, said.site) : "none"),
+    step("Route", said.route ? h("span", null, h("code", null, said.route), said.handler ? ` → ${said.handler}` : "") : h("span", { class: "bad-text" }, "no route matches")),
     step("Gates", gates.length > 0 ? h("ul", { class: "gates" }, gates) : "none"),
     step("Edits", plain(said.edits)),
     step("Rewritten to", said.rewritten ? h("code", null, said.rewritten) : null),
