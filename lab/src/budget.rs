@@ -13,11 +13,18 @@ use serde::Serialize;
 use crate::bench::plain;
 use crate::caches::{Cache, Capacity, SluiceCache};
 use crate::client::{Client, ReadError, Reply};
+use crate::configurations::Configurations;
 use crate::noise::Dice;
 use crate::origin::{Origin, OriginOptions, Resource};
 
 /// Bytes of the file.
 pub const LENGTH: u64 = 100_000_000_000;
+
+/// Sluice's default of the setting `client_budget` in bytes.
+pub const DEFAULT_BUDGET: u64 = 64 << 20;
+
+/// Seconds in which Sluice forgives a client a debt as large as the whole budget.
+pub const FORGIVEN_SECONDS: u64 = 600;
 
 /// Number of measurements during the experiment.
 const MARKS: u32 = 6;
@@ -86,6 +93,17 @@ pub struct Report {
     pub seed: u64,
     /// Measurements in order of time.
     pub marks: Vec<Mark>,
+    /// Configuration of Sluice.
+    pub configurations: Configurations,
+}
+
+/// Returns the bytes per second beyond the requested ones that a client may make the origin send once its budget is used
+/// up; `None` without a limit. `client_budget` is in bytes, as in [`Options`].
+pub fn allowance(client_budget: Option<u64>) -> Option<f64> {
+    match client_budget.unwrap_or(DEFAULT_BUDGET) {
+        0 => None,
+        budget => Some(budget as f64 / FORGIVEN_SECONDS as f64),
+    }
 }
 
 /// Counters shared by all connections.
@@ -123,6 +141,8 @@ pub fn run(options: &Options, progress: &dyn Fn(&str)) -> anyhow::Result<Report>
         workers: thread::available_parallelism()?.get(),
     };
     let running = cache.start(origin.addr(), room)?;
+    let mut configurations = Configurations::default();
+    configurations.keep(&cache.name(), running.configuration());
     progress(&format!("{}: {:.0} s", cache.name(), options.seconds));
     let count = Count::default();
     let marks = thread::scope(|scope| {
@@ -139,6 +159,7 @@ pub fn run(options: &Options, progress: &dyn Fn(&str)) -> anyhow::Result<Report>
         length: LENGTH,
         seed: options.seed,
         marks,
+        configurations,
     })
 }
 
@@ -228,18 +249,20 @@ fn mebibytes(bytes: u64) -> f64 {
     bytes as f64 / f64::from(1 << 20)
 }
 
-const TITLES: [(&str, &str); 6] = [
+const TITLES: [(&str, &str); 7] = [
     ("after", "s"),
     ("right", ""),
     ("not right", ""),
     ("origin", "requests"),
     ("origin sent", "MiB"),
+    ("rate", "kB/s"),
     ("per request", "bytes"),
 ];
 
 const LEGEND: &str = "
 right        requests answered with the right byte, one byte each;  not right: all others
 origin sent  body bytes in total, whether the cache stored them or not
+rate         bytes per second that the origin sent since the previous row
 per request  bytes that the origin sent per request since the previous row
 ";
 
@@ -257,27 +280,36 @@ impl Report {
             self.fill,
             self.seed
         );
-        let mut before = (0, 0);
+        let mut before = (0, 0, 0.0);
         let rows: Vec<Vec<String>> = self
             .marks
             .iter()
             .map(|mark| {
                 let requests = mark.right + mark.not_right;
-                let each =
-                    (mark.origin_bytes - before.1) as f64 / (requests - before.0).max(1) as f64;
-                before = (requests, mark.origin_bytes);
+                let bytes = (mark.origin_bytes - before.1) as f64;
+                let each = bytes / (requests - before.0).max(1) as f64;
+                let rate = bytes / f64::max(mark.seconds - before.2, 1e-3);
+                before = (requests, mark.origin_bytes, mark.seconds);
                 vec![
                     format!("{:.1}", mark.seconds),
                     mark.right.to_string(),
                     mark.not_right.to_string(),
                     mark.origin_requests.to_string(),
                     format!("{:.1}", mebibytes(mark.origin_bytes)),
+                    format!("{:.1}", rate / 1e3),
                     format!("{each:.0}"),
                 ]
             })
             .collect();
         text.push_str(&plain(&TITLES, &rows));
         text.push_str(LEGEND);
+        if let Some(allowance) = allowance(self.client_budget) {
+            text.push_str(&format!(
+                "\nWhen the budget is used up, the client may make the origin send {:.1} kB/s beyond the requested bytes, at any \
+                 rate of requests.\n",
+                allowance / 1e3
+            ));
+        }
         text
     }
 }
@@ -302,13 +334,19 @@ mod tests {
             seed: 1,
             marks: vec![
                 mark(10.0, 64, 64 << 20),
-                mark(20.0, 1064, (64 << 20) + 1000),
+                mark(20.0, 1064, (64 << 20) + 1_000_000),
             ],
+            configurations: Configurations::default(),
         };
         let text = report.render();
         assert!(
-            text.contains("  1048576\n") && text.contains("       1\n"),
+            text.contains("  1048576\n") && text.contains("  100.0         1000\n"),
             "{text}"
+        );
+        assert!(text.contains("origin send 111.8 kB/s beyond"), "{text}");
+        assert_eq!(
+            (allowance(Some(0)), allowance(Some(600))),
+            (None, Some(1.0))
         );
     }
 }

@@ -3,44 +3,86 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::str::FromStr;
-
-use serde::Serialize;
+use std::time::Duration;
 
 use crate::bench::{Sluice, SluiceOptions};
-use crate::rivals::{Nginx, NginxMode, NginxOptions, Varnish};
+use crate::process::Process;
+use crate::rivals::{
+    self, Apache, ApacheMode, ApacheOptions, Nginx, NginxMode, NginxOptions, Program, RangeMode,
+    Squid, SquidOptions, TrafficServer, TrafficServerOptions, Varnish,
+};
 
-/// A cache of another project.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "kebab-case")]
+/// A cache of another project: a server of [`rivals::PROGRAMS`] with the task [`rivals::Task::Cache`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Rival {
     /// nginx.
     Nginx,
     /// Varnish.
     Varnish,
+    /// Apache Traffic Server.
+    TrafficServer,
+    /// Apache's httpd with `mod_cache`.
+    Apache,
+    /// Squid.
+    Squid,
 }
 
 impl FromStr for Rival {
     type Err = String;
 
     fn from_str(name: &str) -> Result<Rival, String> {
-        match name {
-            "nginx" => Ok(Rival::Nginx),
-            "varnish" => Ok(Rival::Varnish),
-            _ => Err("nginx or varnish".to_owned()),
-        }
+        let mut all = Rival::ALL.into_iter();
+        all.find(|rival| rival.program().argument == name)
+            .ok_or_else(|| {
+                let names = Rival::ALL.map(|rival| rival.program().argument);
+                format!("one of {}", names.join(", "))
+            })
     }
 }
 
 impl Rival {
     /// All rivals.
-    pub const ALL: [Rival; 2] = [Rival::Nginx, Rival::Varnish];
+    pub const ALL: [Rival; 5] = [
+        Rival::Nginx,
+        Rival::Varnish,
+        Rival::TrafficServer,
+        Rival::Apache,
+        Rival::Squid,
+    ];
+
+    /// Returns the program of the rival.
+    pub fn program(self) -> &'static Program {
+        match self {
+            Rival::Nginx => &rivals::NGINX,
+            Rival::Varnish => &rivals::VARNISH,
+            Rival::TrafficServer => &rivals::TRAFFIC_SERVER,
+            Rival::Apache => &rivals::APACHE,
+            Rival::Squid => &rivals::SQUID,
+        }
+    }
 
     /// Returns the name and installed version, as in `nginx 1.22.1`. Fails if the rival is not installed.
     pub fn version(self) -> anyhow::Result<String> {
-        Ok(match self {
-            Rival::Nginx => format!("nginx {}", Nginx::version()?),
-            Rival::Varnish => format!("Varnish {}", Varnish::version()?),
-        })
+        let program = self.program();
+        Ok(format!("{} {}", program.name, program.version()?))
+    }
+
+    /// Returns the configurations of the rival that suit requests for ranges. Slices, if the rival has them, have `slice`
+    /// bytes.
+    pub(crate) fn range_caches(self, slice: u64) -> Vec<Cache> {
+        match self {
+            Rival::Nginx => vec![
+                Cache::Nginx(NginxMode::Sliced(slice)),
+                Cache::Nginx(NginxMode::SlicedLocked(slice)),
+            ],
+            Rival::Varnish => vec![Cache::Varnish],
+            Rival::TrafficServer => {
+                let modes = RangeMode::installed(slice).into_iter();
+                modes.map(Cache::TrafficServer).collect()
+            }
+            Rival::Apache => vec![Cache::Apache],
+            Rival::Squid => vec![Cache::Squid],
+        }
     }
 }
 
@@ -55,6 +97,12 @@ pub enum Cache {
     Nginx(NginxMode),
     /// Varnish in its default configuration.
     Varnish,
+    /// Apache Traffic Server with this handling of ranges.
+    TrafficServer(RangeMode),
+    /// Apache's httpd with `mod_cache_disk`.
+    Apache,
+    /// Squid.
+    Squid,
 }
 
 /// Configuration of Sluice.
@@ -73,9 +121,10 @@ pub struct SluiceCache {
 /// Size of the cache and number of worker threads, the same for each server.
 #[derive(Debug, Clone, Copy)]
 pub struct Capacity {
-    /// Size of the cache in bytes.
+    /// Size of the cache in bytes. Apache's cache has no limit.
     pub memory: u64,
-    /// Number of worker threads or processes; Varnish ignores it.
+    /// Number of worker threads or processes. Squid always has one, and in Varnish and Apache a thread serves one request
+    /// at a time.
     pub workers: usize,
 }
 
@@ -90,6 +139,12 @@ pub enum Running {
     Nginx(Nginx),
     /// Varnish.
     Varnish(Varnish),
+    /// Apache Traffic Server.
+    TrafficServer(TrafficServer),
+    /// Apache's httpd.
+    Apache(Apache),
+    /// Squid.
+    Squid(Squid),
 }
 
 impl Running {
@@ -100,7 +155,42 @@ impl Running {
             Running::Sluice(sluice) => sluice.addr(),
             Running::Nginx(nginx) => nginx.addr(),
             Running::Varnish(varnish) => varnish.addr(),
+            Running::TrafficServer(server) => server.addr(),
+            Running::Apache(apache) => apache.addr(),
+            Running::Squid(squid) => squid.addr(),
         }
+    }
+
+    fn process(&self) -> Option<&Process> {
+        Some(match self {
+            Running::Direct(_) => return None,
+            Running::Sluice(sluice) => sluice.process(),
+            Running::Nginx(nginx) => nginx.process(),
+            Running::Varnish(varnish) => varnish.process(),
+            Running::TrafficServer(server) => server.process(),
+            Running::Apache(apache) => apache.process(),
+            Running::Squid(squid) => squid.process(),
+        })
+    }
+
+    /// Returns the text of the cache's configuration; `None` without a cache.
+    pub fn configuration(&self) -> Option<&str> {
+        Some(match self {
+            Running::Direct(_) => return None,
+            Running::Sluice(sluice) => sluice.configuration(),
+            Running::Nginx(nginx) => nginx.configuration(),
+            Running::Varnish(varnish) => varnish.configuration(),
+            Running::TrafficServer(server) => server.configuration(),
+            Running::Apache(apache) => apache.configuration(),
+            Running::Squid(squid) => squid.configuration(),
+        })
+    }
+
+    /// Returns the CPU time used so far by all processes of the cache; `None` without a cache.
+    ///
+    /// Errors: the process has ended.
+    pub fn cpu(&self) -> anyhow::Result<Option<Duration>> {
+        self.process().map(Process::cpu).transpose()
     }
 }
 
@@ -117,6 +207,22 @@ impl Cache {
             Cache::Nginx(NginxMode::Graceful(_)) => "nginx graceful".to_owned(),
             Cache::Nginx(NginxMode::Proxy | NginxMode::Static(_)) => "nginx".to_owned(),
             Cache::Varnish => "Varnish".to_owned(),
+            Cache::TrafficServer(RangeMode::Forwarded) => "ATS".to_owned(),
+            Cache::TrafficServer(RangeMode::Background) => "ATS background".to_owned(),
+            Cache::TrafficServer(RangeMode::Sliced(_)) => "ATS slice".to_owned(),
+            Cache::Apache => "Apache".to_owned(),
+            Cache::Squid => "Squid".to_owned(),
+        }
+    }
+
+    /// Returns a remark for readers of the results; `None` for most caches.
+    pub(crate) fn note(&self) -> Option<String> {
+        match self {
+            Cache::TrafficServer(ranges) => Some(ranges.note()),
+            Cache::Apache => {
+                Some("mod_cache does not cache ranges of files that are not cached".to_owned())
+            }
+            _ => None,
         }
     }
 
@@ -130,11 +236,28 @@ impl Cache {
             Cache::Nginx(mode) => {
                 let mut options = NginxOptions::new(mode.clone(), Some(origin));
                 options.workers = room.workers;
+                options.max_size = room.memory;
                 // With tcp_nopush, nginx delays incomplete packets and would seem slower than it is.
                 options.nopush = false;
                 Running::Nginx(Nginx::start(&options)?)
             }
             Cache::Varnish => Running::Varnish(Varnish::start(origin, room.memory)?),
+            Cache::TrafficServer(ranges) => {
+                Running::TrafficServer(TrafficServer::start(&TrafficServerOptions {
+                    memory: room.memory,
+                    workers: room.workers,
+                    ranges: *ranges,
+                    ..TrafficServerOptions::new(origin)
+                })?)
+            }
+            Cache::Apache => {
+                let options = ApacheOptions::new(ApacheMode::Cached(origin));
+                Running::Apache(Apache::start(&options)?)
+            }
+            Cache::Squid => Running::Squid(Squid::start(&SquidOptions {
+                memory: room.memory,
+                ..SquidOptions::new(origin)
+            })?),
         })
     }
 }
@@ -196,4 +319,70 @@ pub(crate) fn rivals(required: &[Rival], usual: &[Rival]) -> anyhow::Result<Riva
         }
     }
     Ok(rivals)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::client::Client;
+    use crate::configurations::Configurations;
+    use crate::origin::{Origin, OriginOptions};
+    use crate::rivals::{PROGRAMS, Task};
+
+    #[test]
+    fn all_servers_with_a_cache_are_rivals() {
+        let caching = PROGRAMS
+            .iter()
+            .filter(|program| program.tasks.contains(&Task::Cache));
+        let mut expected: Vec<&str> = caching.map(|program| program.name).collect();
+        let mut names: Vec<&str> = Rival::ALL.map(|rival| rival.program().name).into();
+        expected.sort_unstable();
+        names.sort_unstable();
+        assert_eq!(names, expected);
+        for rival in Rival::ALL {
+            assert_eq!(rival.program().argument.parse(), Ok(rival));
+        }
+        let refused = "h2o".parse::<Rival>().expect_err("not a cache");
+        assert!(
+            refused.ends_with("traffic-server, apache, squid"),
+            "{refused}"
+        );
+    }
+
+    #[test]
+    fn each_rival_caches_and_tells_its_configuration_and_cpu_time() {
+        let capacity = Capacity {
+            memory: 128 << 20,
+            workers: 2,
+        };
+        for rival in Rival::ALL {
+            if rivals::tests::is_missing(rival.program()) {
+                continue;
+            }
+            for cache in rival.range_caches(1 << 20) {
+                let origin = Origin::start(OriginOptions::default()).expect("a free port");
+                let running = cache.start(origin.addr(), capacity).expect("a cache");
+                let mut client = Client::connect(running.addr()).expect("connect");
+                for _ in 0..2 {
+                    let reply = client.get("/offset/50000", &[]).expect("a reply");
+                    reply.verify_whole(50_000).expect("whole");
+                }
+                assert_eq!(origin.requests().len(), 1, "{cache:?}");
+                let text = running.configuration().expect("a configuration");
+                let port = origin.addr().port().to_string();
+                assert!(text.contains(&port), "{text}");
+                // Ports and folders differ in each start.
+                let other = Origin::start(OriginOptions::default()).expect("a free port");
+                let other = cache.start(other.addr(), capacity).expect("a cache");
+                assert!(text != other.configuration().expect("a configuration"));
+                let mut configurations = Configurations::default();
+                for one in [&running, &other] {
+                    configurations.keep(&cache.name(), one.configuration());
+                }
+                assert_eq!(configurations.all().len(), 1, "{configurations:?}");
+                let cpu = running.cpu().expect("alive").expect("a process");
+                assert!(cpu > Duration::ZERO, "{cache:?}");
+            }
+        }
+    }
 }

@@ -3,6 +3,7 @@
 use serde::Serialize;
 
 use crate::bench::plain;
+use crate::configurations::Configurations;
 
 /// The goal for a figure.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
@@ -80,6 +81,8 @@ pub(crate) struct Measured {
     values: Vec<(&'static str, f64)>,
     /// Remarks, including values that could not be measured and why.
     pub(crate) notes: Vec<String>,
+    /// Configurations of the servers that were started.
+    pub(crate) configurations: Configurations,
 }
 
 impl Measured {
@@ -136,7 +139,7 @@ pub fn missed(figures: &[Figure]) -> impl Iterator<Item = &Figure> {
 /// Renders the table, with a column for the rival if there is one.
 pub(crate) fn render(figures: &[Figure], rival: Option<&str>) -> String {
     let mut titles = vec![("", ""), ("", "unit"), ("Sluice", "")];
-    titles.extend(rival.map(|rival| rival.split_once(' ').unwrap_or((rival, ""))));
+    titles.extend(rival.map(|rival| rival.rsplit_once(' ').unwrap_or((rival, ""))));
     titles.extend([("goal", ""), ("met", "")]);
     let rows: Vec<_> = figures
         .iter()
@@ -196,7 +199,8 @@ mod tests {
         assert_eq!(met, [Some(true), Some(false), None, None]);
         let keys: Vec<_> = missed(&figures).map(|figure| figure.spec.key).collect();
         assert_eq!(keys, ["ratio", "none"]);
-        let table = render(&figures, Some("nginx 1"));
+        let table = render(&figures, Some("Apache Traffic Server 9"));
+        assert!(table.contains("  Apache Traffic Server  "), "{table}");
         let rows: Vec<Vec<&str>> = table
             .lines()
             .skip(3)

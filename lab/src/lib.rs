@@ -3,6 +3,8 @@
 //! The lab does not use Sluice's code. Experiments see a server as its clients and origins do: over sockets, as a
 //! process, and by its output.
 
+pub mod access_log;
+pub mod all;
 pub mod bench;
 pub mod bind;
 pub mod budget;
@@ -11,11 +13,14 @@ pub mod caches;
 pub mod caching;
 pub mod certificates;
 pub mod client;
+pub mod configurations;
 pub mod disk;
 pub mod dns;
 pub mod figures;
 pub mod front;
 pub mod hostile_http2;
+#[cfg(feature = "lab")]
+pub mod keepalive;
 pub mod load;
 pub mod noise;
 pub mod offset;
@@ -29,11 +34,18 @@ pub mod purge;
 pub mod ramp;
 pub mod raw_http2;
 pub mod raw_tls;
+pub mod report;
 pub mod rivals;
 pub mod roles;
+pub mod scratch;
 pub mod slow_clients;
 pub mod soak;
+pub mod spread;
+pub mod static_files;
 pub mod storm;
+#[cfg(feature = "lab")]
+pub mod wan;
+pub mod zipf;
 
 pub use roles::entry;
 

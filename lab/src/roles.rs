@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::load::{self, LoadPlan, LoadResult};
 use crate::origin::{Ending, Fault, Origin, OriginOptions, Resource};
-use crate::process::{Launch, Process, pin_to_core};
+use crate::process::{Launch, Process, pin_to_core, run_pinned};
 use crate::rivals::{Floor, FloorOptions};
 
 const LOAD: &str = "__lab-load";
@@ -207,7 +207,8 @@ fn serve_until_stdin_closes(address: SocketAddr) -> anyhow::Result<()> {
 pub fn run_load(plan: &LoadPlan, folder: &Path) -> anyhow::Result<LoadResult> {
     let mut process = start(LOAD, plan, plan.core, folder)?;
     let longest = plan.seconds.unwrap_or(600.0) + 4.0 * plan.timeout_seconds;
-    let line = process.wait_line("{", Duration::from_secs_f64(longest))?;
+    let longest = Duration::from_secs_f64(longest);
+    let line = run_pinned(plan.core, || process.wait_line("{", longest))?;
     serde_json::from_str(&line).context("result of the load generator")
 }
 

@@ -3,10 +3,11 @@
 use sluice_lab::byte_range::{self, Row};
 use sluice_lab::caches::Rival;
 use sluice_lab::caching::{self, Part};
+use sluice_lab::configurations::Configurations;
 use sluice_lab::disk::SlowDisk;
 use sluice_lab::figures::missed;
 use sluice_lab::placement;
-use sluice_lab::{budget, purge, ramp, slow_clients, storm};
+use sluice_lab::{budget, purge, ramp, slow_clients, static_files, storm};
 
 const NO_PROGRAM: &str = "/no/such/program";
 
@@ -22,6 +23,12 @@ fn quick() -> byte_range::Options {
 }
 
 fn silent(_: &str) {}
+
+/// Returns the servers of all configurations.
+fn servers(configurations: &Configurations) -> Vec<&str> {
+    let all = configurations.all().iter();
+    all.map(|one| &*one.server).collect()
+}
 
 fn costs(row: &Row) -> (f64, f64) {
     let (ranges, file) = (row.ranges.expect("figures"), row.file.expect("figures"));
@@ -52,6 +59,7 @@ fn a_program_that_does_not_start_affects_only_its_row() {
     assert!(budget::run(&budget::Options::new(NO_PROGRAM), &silent).is_err());
     assert!(ramp::run(&ramp::Options::new(NO_PROGRAM), &silent).is_err());
     assert!(slow_clients::run(&slow_clients::Options::new(NO_PROGRAM), &silent).is_err());
+    assert!(static_files::run(&static_files::Options::new(NO_PROGRAM), &silent).is_err());
 }
 
 #[test]
@@ -68,7 +76,11 @@ fn rivals_that_are_installed_are_measured() {
         };
         let report = byte_range::run(&options, &silent).expect("a report");
         assert!(report.rows.len() > 1, "{report:?}");
+        let caches = report.rows.iter().map(|row| &*row.name);
+        let caches: Vec<&str> = caches.filter(|name| *name != "origin").collect();
+        assert_eq!(servers(&report.configurations), caches);
         for row in &report.rows {
+            assert_eq!(row.cpu_ms.is_some(), row.name != "origin", "{row:?}");
             assert_eq!(row.error, None, "{row:?}");
             assert!(
                 row.file.is_some_and(|file| file.sent >= 10_485_760.0),
@@ -79,10 +91,40 @@ fn rivals_that_are_installed_are_measured() {
 }
 
 #[test]
+fn rounds_are_interleaved() {
+    let options = byte_range::Options {
+        alone: true,
+        fills: vec!["auto".to_owned(), "whole".to_owned()],
+        rounds: 2,
+        ..quick()
+    };
+    let seen = std::cell::RefCell::new(Vec::new());
+    let report = byte_range::run(&options, &|what: &str| {
+        seen.borrow_mut().push(what.to_owned())
+    });
+    let report = report.expect("a report");
+    let seen = seen.into_inner();
+    let rounds: Vec<&str> = seen
+        .iter()
+        .map(String::as_str)
+        .filter(|what| what.contains(": round "))
+        .collect();
+    // The program does not start, so the fill modes run no second round.
+    let expected =
+        ["origin", "Sluice auto", "Sluice whole"].map(|name| format!("{name}: round 1 of 2"));
+    assert_eq!(rounds[..3], expected);
+    assert_eq!(rounds[3..], ["origin: round 2 of 2"]);
+    let spread = report.rows[0].spread.as_ref().expect("figures");
+    assert_eq!(spread.ms.whole.total.rounds.len(), 2);
+    let error = report.rows[1].error.as_ref().expect("an error");
+    assert!(error.ends_with("(round 1)"), "{error}");
+}
+
+#[test]
 fn caching_is_measured_part_by_part() {
     let nginx = Rival::Nginx.version();
     let options = caching::Options {
-        nginx: nginx.is_ok(),
+        against: nginx.is_ok().then_some(Rival::Nginx),
         parts: vec![Part::Crowd, Part::Micro],
         seconds: 2.5,
         clients: 40,
@@ -107,6 +149,23 @@ fn caching_is_measured_part_by_part() {
     assert_eq!((figure("vary"), figure("vary_errors")), (4.0, 0.0));
     assert!((2.0..=4.0).contains(&figure("micro")), "{report:?}");
     assert!(figure("micro_max") >= figure("micro_p50"), "{report:?}");
+    assert_eq!(servers(&report.configurations), ["nginx"]);
+    for rival in Rival::ALL {
+        if rival.version().is_ok() {
+            let options = caching::Options {
+                against: Some(rival),
+                parts: vec![Part::Crowd],
+                ..options.clone()
+            };
+            let report = caching::run(&options, &silent).expect("a report");
+            let crowd = &report.figures[0];
+            assert!(
+                crowd.rival.is_some_and(|requests| requests >= 1.0),
+                "{report:?}"
+            );
+            assert_eq!(servers(&report.configurations).len(), 1, "{report:?}");
+        }
+    }
 }
 
 /// Slow disks that limit even a debug build, and short runs.
@@ -138,15 +197,25 @@ fn placement_is_measured_on_disks_of_the_lab() {
         return;
     }
     let names: Vec<&str> = report.layouts.iter().map(|row| &*row.name).collect();
-    assert_eq!(
-        names,
-        [
-            "nginx single",
-            "nginx single, threads",
-            "nginx hash",
-            "nginx hash, threads"
-        ]
-    );
+    let (own, joined) = names.split_at(4);
+    let expected = [
+        "nginx single",
+        "nginx single, threads",
+        "nginx hash",
+        "nginx hash, threads",
+    ];
+    assert_eq!(own, expected);
+    let expected = [
+        "nginx single, btrfs",
+        "nginx mirror, btrfs",
+        "nginx stripe, btrfs",
+    ];
+    let says_why = |note: &String| note.starts_with(expected[0]);
+    match report.notes.iter().find(|note| says_why(note)) {
+        Some(note) => eprintln!("skipped: {note}"),
+        None => assert_eq!(joined, expected),
+    }
+    assert_eq!(servers(&report.configurations), names);
     for row in &report.layouts {
         // Without a cache, clients receive much more than the disks can write; with one, they wait for the disks.
         assert!(row.clients < row.plain, "{row:?}");

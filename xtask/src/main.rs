@@ -1,8 +1,9 @@
-//! The task runner: `cargo xtask test`, `lint`, `soak`, `conformance` and `bench`.
+//! The task runner: `cargo xtask test`, `lint`, `soak`, `conformance`, `bench` and `figures`.
 
 mod bench;
 mod conformance;
 mod deny;
+mod figures;
 mod h2spec;
 mod npm;
 mod page;
@@ -37,6 +38,8 @@ enum Task {
     Conformance(conformance::ConformanceArguments),
     /// Measure CPU time per request, memory and origin traffic of Sluice and nginx, side by side
     Bench(bench::BenchArguments),
+    /// Measure the published figures, and write docs/figures.md, docs/figures.json and the block in README.md
+    Figures(figures::FiguresArguments),
 }
 
 fn main() -> ExitCode {
@@ -51,6 +54,7 @@ fn main() -> ExitCode {
         Task::Soak(arguments) => soak::soak(&arguments),
         Task::Conformance(arguments) => conformance::conformance(&arguments),
         Task::Bench(arguments) => bench::bench(arguments),
+        Task::Figures(arguments) => figures::figures(&arguments),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,

@@ -1,11 +1,13 @@
-//! The step `page` of `cargo xtask test`: the dashboard of `sluice demo` in Chromium.
+//! The step `page` of `cargo xtask test`: the dashboard of `sluice demo`, and a report of the lab, in Chromium.
 
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 use sluice_lab::process::{Launch, Process};
+use sluice_lab::report::html;
 
 use crate::{npm, tools};
 
@@ -15,7 +17,7 @@ const RUN_TIMEOUT: Duration = Duration::from_secs(600);
 /// Program that shows the page.
 const BROWSER: &str = "chromium";
 
-/// Runs the tests of the dashboard. If a program is missing, fails in CI and prints a note elsewhere.
+/// Runs the tests of the dashboard and of a report. If a program is missing, fails in CI and prints a note elsewhere.
 pub fn step() -> Result<()> {
     if let Some(missing) = missing() {
         if tools::in_ci() {
@@ -29,7 +31,23 @@ pub fn step() -> Result<()> {
     let folder = tempfile::Builder::new().prefix("page-").tempdir()?;
     let (_demo, clients, admin) = start(folder.path())?;
     let pictures = tools::target_folder()?.join("page");
-    run(&tests, &admin, &clients, &pictures, folder.path())
+    let dashboard = [admin, clients];
+    run(&tests.join("run.mjs"), &dashboard, &pictures, folder.path())?;
+    let tests = npm::install("page", &source(), "report.mjs")?;
+    let report = [report(folder.path())?];
+    run(&tests.join("report.mjs"), &report, &pictures, folder.path())?;
+    println!("pictures of all views: {}", pictures.display());
+    Ok(())
+}
+
+/// Writes the report of an invented run with every experiment. Returns its path.
+fn report(folder: &Path) -> Result<String> {
+    let sample = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../lab/src/report/sample.json");
+    let text = fs::read_to_string(&sample).with_context(|| sample.display().to_string())?;
+    let page = html::render(&serde_json::from_str(&text)?);
+    let file = folder.join("report.html");
+    fs::write(&file, page)?;
+    Ok(file.display().to_string())
 }
 
 fn missing() -> Option<String> {
@@ -68,21 +86,22 @@ fn start(folder: &Path) -> Result<(Process, String, String)> {
     Ok((demo, clients, admin))
 }
 
-fn run(tests: &Path, admin: &str, clients: &str, pictures: &Path, folder: &Path) -> Result<()> {
+/// Runs a script with these arguments, the path of the browser and the folder for pictures.
+fn run(script: &Path, arguments: &[String], pictures: &Path, folder: &Path) -> Result<()> {
     let browser = tools::find(BROWSER).context("no browser")?;
     let path = |path: &Path| path.display().to_string();
     let mut run = Launch::new("tests", "node", folder)
-        .args([path(&tests.join("run.mjs"))])
-        .args([admin.to_owned(), clients.to_owned()])
+        .args([path(script)])
+        .args(arguments.to_vec())
         .args([path(&browser), path(pictures)])
         .start()?;
     let status = run.wait_exit(RUN_TIMEOUT)?;
     print!("{}", run.stdout());
     ensure!(
         status.success(),
-        "the dashboard's tests ({status}): {}",
+        "the tests of {} ({status}): {}",
+        script.display(),
         run.stderr()
     );
-    println!("pictures of all views: {}", pictures.display());
     Ok(())
 }

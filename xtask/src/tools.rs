@@ -10,9 +10,15 @@ const PROGRAMS: &[(&str, &str)] = &[
     ("nginx", "nginx-light"),
     ("haproxy", "haproxy"),
     ("h2o", "h2o"),
+    ("traffic_server", "trafficserver"),
+    // The package without the service.
+    ("apache2", "apache2-bin"),
+    ("squid", "squid"),
     // fusermount3 unmounts the lab's slow disks if the program that mounted them is killed.
     ("fusermount3", "fuse3"),
     ("fio", "fio"),
+    // Joins the lab's slow disks.
+    ("mkfs.btrfs", "btrfs-progs"),
     ("curl", "curl"),
     ("nghttp", "nghttp2-client"),
     ("h2load", "nghttp2-client"),

@@ -1,5 +1,8 @@
 //! `GET /dashboard/`: the files of the dashboard, which are in the program. They contain nothing about this Sluice, so
 //! that a client needs no token for them.
+//!
+//! They are sent without comments and indentation, which are for those who read the source. Lines keep their numbers, so
+//! that those in a browser's messages are the source's.
 
 use std::borrow::Cow;
 use std::io::{self, Write};
@@ -75,7 +78,7 @@ files![
 #[derive(Clone)]
 struct Form {
     content: Cow<'static, [u8]>,
-    /// The coding, unless the content is as it is in the program.
+    /// The coding, if there is one.
     coding: Option<Coding>,
     tag: String,
 }
@@ -93,15 +96,16 @@ static PARTS: LazyLock<Vec<Part>> =
 
 impl Part {
     fn of((name, content): (&'static str, &'static [u8])) -> Part {
-        let hash = blake3::hash(content).to_hex();
+        let content = shortened(name, content);
+        let hash = blake3::hash(&content).to_hex();
         let hash = hash.get(..TAG_DIGITS).unwrap_or_default();
         let plain = Form {
-            content: Cow::Borrowed(content),
+            content: content.clone(),
             coding: None,
             tag: format!("\"{hash}\""),
         };
         // Writing into memory does not fail. If it did, the file would be sent as it is.
-        let gzip = compressed(content).map_or_else(
+        let gzip = compressed(&content).map_or_else(
             |_| plain.clone(),
             |content| Form {
                 content: Cow::Owned(content),
@@ -119,6 +123,32 @@ impl Part {
             false => &self.plain,
         }
     }
+}
+
+/// Whether a file is a script or style of the dashboard itself.
+fn is_own(name: &str) -> bool {
+    !name.contains('/') && (name.ends_with(".js") || name.ends_with(".css"))
+}
+
+/// Returns a file as it is sent. Libraries, pictures and licenses stay as they are.
+fn shortened(name: &str, content: &'static [u8]) -> Cow<'static, [u8]> {
+    match str::from_utf8(content) {
+        Ok(text) if is_own(name) => Cow::Owned(without_comments(text).into_bytes()),
+        _ => Cow::Borrowed(content),
+    }
+}
+
+/// Empties the lines that are comments, and takes the indentation from the others. A comment has lines of its own in
+/// the files of the dashboard, and a string ends in its line.
+fn without_comments(text: &str) -> String {
+    let mut is_comment = false;
+    let lines = text.lines().map(str::trim_start).map(|line| {
+        let begins = line.starts_with("/*");
+        let is_empty = is_comment || begins || line.starts_with("//");
+        is_comment = (is_comment || begins) && !line.contains("*/");
+        if is_empty { "" } else { line }
+    });
+    lines.flat_map(|line| [line, "\n"]).collect()
 }
 
 fn compressed(content: &[u8]) -> io::Result<Vec<u8>> {
@@ -214,6 +244,8 @@ mod tests {
     /// Most bytes of all files together, in the program and as browsers receive them.
     const BYTES_MAX: usize = 265_000;
     const SENT_MAX: usize = 100_000;
+    /// Most bytes that browsers have after decompression.
+    const SHOWN_MAX: usize = 250_000;
     /// Most bytes of one file that is not a library.
     const FILE_BYTES_MAX: usize = 22_000;
 
@@ -245,9 +277,43 @@ mod tests {
         assert!(all <= BYTES_MAX, "{all} bytes");
         let sent: usize = PARTS.iter().map(|part| part.gzip.content.len()).sum();
         assert!(sent <= SENT_MAX, "{sent} bytes with gzip");
+        let shown: usize = PARTS.iter().map(|part| part.plain.content.len()).sum();
+        assert!(shown <= SHOWN_MAX, "{shown} bytes without gzip");
         for (name, content) in FILES {
             let is_small = content.len() <= FILE_BYTES_MAX || name.starts_with("vendor/");
             assert!(is_small, "{name}: {} bytes", content.len());
+        }
+    }
+
+    #[test]
+    fn comments_and_indentation_are_not_sent() {
+        let text =
+            "// one\na();\n  b(\"//\"); // two\n/* three */\n  /**\n   * four\n   */\nc();\n";
+        assert_eq!(
+            without_comments(text),
+            "\na();\nb(\"//\"); // two\n\n\n\n\nc();\n"
+        );
+        let lines = |content: &[u8]| content.iter().filter(|byte| **byte == b'\n').count();
+        for (part, (name, source)) in PARTS.iter().zip(FILES) {
+            let sent = &part.plain.content;
+            assert_eq!(lines(sent), lines(source), "{name}");
+            assert_eq!(sent.len() < source.len(), is_own(name), "{name}");
+        }
+    }
+
+    /// Code in a line of a comment would not be sent, and a string of several lines would lose its indentation.
+    #[test]
+    fn comments_have_lines_of_their_own_and_strings_end_in_their_lines() {
+        for (name, _) in FILES.iter().filter(|(name, _)| is_own(name)) {
+            for line in text(name).lines().map(str::trim_start) {
+                assert!(
+                    !line.contains("*/") || line.ends_with("*/"),
+                    "{name}: {line}"
+                );
+                assert!(line.rfind("/*").unwrap_or(0) == 0, "{name}: {line}");
+                assert!(line.matches('`').count() % 2 == 0, "{name}: {line}");
+                assert!(!line.ends_with('\\'), "{name}: {line}");
+            }
         }
     }
 

@@ -1,6 +1,7 @@
 //! Generated requests for experiments without servers: Zipf's distribution, scans, and objects that are requested only once.
 
 use serde::Serialize;
+pub use sluice_lab::zipf::{SplitMix, Zipf};
 
 /// Number of requests per scanned object after which the next scan begins.
 const SCAN_EVERY: u32 = 5;
@@ -31,7 +32,7 @@ impl Mix {
 /// Generates a trace of requested object numbers. Objects that are requested only once have higher
 /// numbers than all others.
 pub fn trace(zipf: &Zipf, mix: Mix, requests: u32, seed: u64) -> Vec<u32> {
-    let objects = zipf.sums.len() as u32;
+    let objects = zipf.objects();
     let mut random = SplitMix(seed);
     // Ranks are assigned to object numbers at random, so that a scan is not in order of popularity.
     let ranks = shuffled(objects, &mut random);
@@ -65,45 +66,6 @@ pub fn shuffled(count: u32, random: &mut SplitMix) -> Vec<u32> {
         numbers.swap(at, other.min(at));
     }
     numbers
-}
-
-/// Zipf's distribution: the object of rank n is requested n^exponent times less often than the first.
-pub struct Zipf {
-    sums: Vec<f64>,
-}
-
-impl Zipf {
-    /// Prepares the distribution of this many objects.
-    pub fn new(objects: u32, exponent: f64) -> Zipf {
-        let mut sum = 0.0;
-        let weights = (1..=objects).map(|rank| {
-            sum += f64::from(rank).powf(-exponent);
-            sum
-        });
-        Zipf {
-            sums: weights.collect(),
-        }
-    }
-
-    /// Returns the rank that corresponds to `unit`, a uniform random number from 0 to 1.
-    pub fn rank(&self, unit: f64) -> u32 {
-        let at = unit * self.sums.last().copied().unwrap_or_default();
-        let rank = self.sums.partition_point(|sum| *sum <= at);
-        rank.min(self.sums.len() - 1) as u32
-    }
-}
-
-/// A pseudorandom generator (SplitMix64).
-pub struct SplitMix(pub u64);
-
-impl SplitMix {
-    /// Returns a number from 0 to just below 1.
-    pub fn unit(&mut self) -> f64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let z = (self.0 ^ self.0 >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-        ((z ^ z >> 31) >> 11) as f64 / (1u64 << 53) as f64
-    }
 }
 
 #[cfg(test)]

@@ -1,24 +1,33 @@
-//! `sluice lab`: runs experiments with this build of Sluice, a test origin and, for comparison, nginx and Varnish.
+//! `sluice lab`: runs experiments with this build of Sluice, a test origin and, for comparison, other servers.
 
+mod all;
+mod common;
+#[cfg(feature = "lab")]
+mod keepalive;
+mod output;
+mod static_files;
 mod values;
+#[cfg(feature = "lab")]
+mod wan_link;
 
-use std::env;
 use std::path::PathBuf;
 use std::time::Duration;
+use std::{process, thread};
 
-use anyhow::{Context, ensure};
+use anyhow::ensure;
 use clap::{Args, Subcommand};
-use serde::Serialize;
 use sluice_lab::caches::Rival;
 #[cfg(feature = "lab")]
 use sluice_lab::placement;
 use sluice_lab::slow_clients::{self, Kind};
-use sluice_lab::{budget, byte_range, caching, purge, ramp, storm};
+use sluice_lab::{budget, byte_range, caching, purge, ramp, rivals, scratch, storm};
 
 use super::hit_ratio::{self, HitRatioArgs};
-use super::output::say;
+use super::signals::{CLEANING_GRACE, INTERRUPTED, at_first_signal};
 use super::what_if::{self, WhatIfArgs};
 use crate::config::show_count;
+use common::Common;
+use output::{print, progress};
 use values::{client_budget, interval, memory, rate, seconds, slice};
 
 #[derive(Debug, Args)]
@@ -29,6 +38,12 @@ pub struct LabArgs {
 
 #[derive(Debug, Subcommand)]
 enum Experiment {
+    /// Run all experiments and write a report: one HTML file with figures, charts and raw data
+    All(all::AllArgs),
+    /// Compare two runs, as before and after an upgrade
+    Diff(all::DiffArgs),
+    /// Write a page with the figures of a run for publication (docs/figures.md), and its trimmed record
+    Figures(all::FiguresArgs),
     /// Time ranges of an uncached 10 MiB file of a slow origin, for every fill mode
     ByteRange(ByteRangeArgs),
     /// Request random ranges with many clients while files change, and verify every byte
@@ -44,47 +59,31 @@ enum Experiment {
     Placement(PlacementArgs),
     /// Raise the rate of short connections until the server falls behind
     Ramp(RampArgs),
+    /// Serve 5 KB files with Sluice and other servers: capacity, latency, memory, and cost of a user
+    Static(static_files::StaticArgs),
     /// Measure an ordinary client among thousands of slow ones, and the time until these are cut
     SlowClients(SlowClientsArgs),
+    /// Measure a proxy before a far server, with and without reuse of connections
+    #[cfg(feature = "lab")]
+    Keepalive(keepalive::KeepaliveArgs),
+    /// Emulate a WAN link between two network namespaces, and measure it
+    #[cfg(feature = "lab")]
+    Wan(wan_link::WanArgs),
+    /// Show which servers to compare with are installed, and how to install the others
+    Rivals(RivalsArgs),
     /// Simulate the hit ratio of each eviction policy
     HitRatio(HitRatioArgs),
     /// Compare the hit ratios that `GET /what-if` would predict with those of full simulations
     WhatIf(WhatIfArgs),
 }
 
-/// Options of all experiments that start servers.
-#[derive(Debug, Args)]
-struct Common {
-    /// Print JSON instead of a table
-    #[arg(long)]
-    json: bool,
-    /// The build of Sluice to test [default: this one]
-    #[arg(long, value_name = "FILE")]
-    program: Option<PathBuf>,
-}
-
-impl Common {
-    fn program(&self) -> anyhow::Result<PathBuf> {
-        match &self.program {
-            Some(program) => Ok(program.clone()),
-            None => env::current_exe().context("the path of this program"),
-        }
-    }
-
-    fn print(&self, report: &impl Serialize, table: &str) -> anyhow::Result<()> {
-        match self.json {
-            true => say(&format!("{}\n", serde_json::to_string_pretty(report)?)),
-            false => say(table),
-        }
-    }
-}
-
 const FILLS: [&str; 4] = ["whole", "lock", "slice", "auto"];
 
 #[derive(Debug, Args)]
 struct ByteRangeArgs {
-    /// Compare with this rival, which must be installed [default: all installed rivals]
-    #[arg(long, value_name = "nginx|varnish")]
+    /// Compare with this rival, which must be installed: nginx, varnish, traffic-server, apache or squid; may be given
+    /// several times [default: all installed rivals]
+    #[arg(long, value_name = "RIVAL")]
     against: Vec<Rival>,
     /// Do not compare with rivals
     #[arg(long, conflicts_with = "against")]
@@ -92,7 +91,7 @@ struct ByteRangeArgs {
     /// Test only this fill mode; may be given several times [default: all]
     #[arg(long, value_name = "MODE", value_parser = FILLS)]
     fill: Vec<String>,
-    /// Rounds whose medians are shown; with all rivals a round takes 90 seconds
+    /// Rounds whose medians are shown; with all rivals a round takes three minutes
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u8).range(1..=100))]
     rounds: u8,
     /// Bytes per second that the origin sends on each connection
@@ -107,8 +106,8 @@ struct ByteRangeArgs {
 
 #[derive(Debug, Args)]
 struct StormArgs {
-    /// Repeat the storm with this rival (nginx with slices, without and with its cache lock)
-    #[arg(long, value_name = "nginx|varnish")]
+    /// Repeat the storm with this rival: nginx, varnish, traffic-server, apache or squid; may be given several times
+    #[arg(long, value_name = "RIVAL")]
     against: Vec<Rival>,
     /// Sluice's fill mode
     #[arg(long, value_name = "MODE", default_value = "auto", value_parser = FILLS)]
@@ -168,9 +167,10 @@ struct BudgetArgs {
 
 #[derive(Debug, Args)]
 struct CachingArgs {
-    /// Also measure nginx, which must be installed
-    #[arg(long, value_name = "nginx", value_parser = ["nginx"])]
-    against: Option<String>,
+    /// Also measure this rival, which must be installed: nginx, or for the part crowd also varnish, traffic-server, apache
+    /// or squid
+    #[arg(long, value_name = "RIVAL")]
+    against: Option<Rival>,
     /// Run only this part: crowd, uncacheable, dead or micro; may be given several times [default: all]
     #[arg(long, value_name = "PART")]
     only: Vec<caching::Part>,
@@ -271,7 +271,7 @@ struct SlowClientsArgs {
     /// Also measure nginx with time limits of 10 s
     #[arg(long)]
     hardened: bool,
-    /// Run few clients for a few seconds with time limits of 1 s, only to show that the experiment works
+    /// Run few clients for a few seconds with time limits of 6 s, only to show that the experiment works
     #[arg(long)]
     quick: bool,
     /// Number of clients of each kind
@@ -294,8 +294,44 @@ struct SlowClientsArgs {
     common: Common,
 }
 
+#[derive(Debug, Args)]
+struct RivalsArgs {
+    /// Print JSON instead of a table
+    #[arg(long)]
+    json: bool,
+}
+
 pub fn run(args: &LabArgs) -> anyhow::Result<()> {
+    scratch::end_with_parent();
+    // A run of all experiments has child processes, which clean up after themselves.
+    if !matches!(args.experiment, Experiment::All(_)) {
+        clean_up_at_signals()?;
+    }
+    let done = run_experiment(args);
+    scratch::wait_if_ending();
+    done
+}
+
+/// At the first signal, ends the processes of the experiment, removes its folders, and ends this process.
+fn clean_up_at_signals() -> anyhow::Result<()> {
+    let clean_up = || {
+        scratch::end();
+        process::exit(INTERRUPTED);
+    };
+    at_first_signal(CLEANING_GRACE, move || {
+        progress("interrupted");
+        // On another thread, so that a second signal ends this process at once.
+        if thread::Builder::new().spawn(clean_up).is_err() {
+            clean_up();
+        }
+    })
+}
+
+fn run_experiment(args: &LabArgs) -> anyhow::Result<()> {
     match &args.experiment {
+        Experiment::All(args) => all::run(args),
+        Experiment::Diff(args) => all::compare(args),
+        Experiment::Figures(args) => all::figures(args),
         Experiment::ByteRange(args) => byte_range(args),
         Experiment::Storm(args) => storm(args),
         Experiment::Budget(args) => budget(args),
@@ -304,15 +340,16 @@ pub fn run(args: &LabArgs) -> anyhow::Result<()> {
         #[cfg(feature = "lab")]
         Experiment::Placement(args) => placement(args),
         Experiment::Ramp(args) => ramp(args),
+        Experiment::Static(args) => static_files::run(args),
         Experiment::SlowClients(args) => slow_clients(args),
+        #[cfg(feature = "lab")]
+        Experiment::Keepalive(args) => keepalive::run(args),
+        #[cfg(feature = "lab")]
+        Experiment::Wan(args) => wan_link::run(args),
+        Experiment::Rivals(args) => rivals(args),
         Experiment::HitRatio(args) => hit_ratio::run(args),
         Experiment::WhatIf(args) => what_if::run(args),
     }
-}
-
-/// Prints a line of progress to standard error.
-fn progress(line: &str) {
-    eprintln!("{line}");
 }
 
 fn byte_range(args: &ByteRangeArgs) -> anyhow::Result<()> {
@@ -379,7 +416,7 @@ fn budget(args: &BudgetArgs) -> anyhow::Result<()> {
 /// machine.
 fn caching(args: &CachingArgs) -> anyhow::Result<()> {
     let options = caching::Options {
-        nginx: args.against.is_some(),
+        against: args.against,
         parts: args.only.clone(),
         seconds: args.seconds,
         clients: args.clients.into(),
@@ -404,7 +441,7 @@ fn purge(args: &PurgeArgs) -> anyhow::Result<()> {
     args.common.print(&report, &report.render())
 }
 
-/// Runs the experiment. The command does not fail when a goal is missed.
+/// Runs the experiment. The command does not fail when a goal is missed, but if nothing was measured.
 #[cfg(feature = "lab")]
 fn placement(args: &PlacementArgs) -> anyhow::Result<()> {
     let options = placement::Options {
@@ -420,7 +457,9 @@ fn placement(args: &PlacementArgs) -> anyhow::Result<()> {
         ..placement::Options::new(args.common.program()?)
     };
     let report = placement::run(&options, &progress)?;
-    args.common.print(&report, &report.render())
+    args.common.print(&report, &report.render())?;
+    ensure!(!report.is_empty(), "nothing was measured");
+    Ok(())
 }
 
 /// Runs the experiment. The command does not fail when a goal is missed.
@@ -451,4 +490,9 @@ fn slow_clients(args: &SlowClientsArgs) -> anyhow::Result<()> {
     let options = if args.quick { options.quick() } else { options };
     let report = slow_clients::run(&options, &progress)?;
     args.common.print(&report, &report.render())
+}
+
+fn rivals(args: &RivalsArgs) -> anyhow::Result<()> {
+    let report = rivals::Report::search();
+    print(args.json, &report, &report.render())
 }

@@ -3,6 +3,7 @@
 mod admin;
 mod admin_exchange;
 mod admin_url;
+mod bench;
 mod certs;
 mod check;
 mod demo;
@@ -19,6 +20,7 @@ mod reload;
 mod serve;
 mod servers;
 mod sign;
+mod signals;
 mod source;
 mod status;
 mod system;
@@ -63,6 +65,8 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    /// Send requests to any HTTP server, and measure rates and latencies
+    Bench(bench::Bench),
     /// Run Sluice with a configuration file, or with --origin or --files and other options
     Serve(serve::ServeArgs),
     /// Show the certificates of a running Sluice, or renew or revoke one from an authority
@@ -98,6 +102,7 @@ enum Command {
 /// Parses the command line, runs the command and returns the exit status of the process.
 pub fn run() -> ExitCode {
     let done = match parse().command {
+        Command::Bench(bench) => bench::run(bench),
         Command::Serve(args) => serve::run(&args),
         Command::Certs(args) => certs::run(&args),
         Command::Check(args) => check::run(&args),

@@ -81,6 +81,15 @@ pub(super) fn percent_encoded(text: &str) -> String {
     utf8_percent_encode(text, IN_VALUE).to_string()
 }
 
+/// Returns a text as one word of a shell.
+pub(super) fn shell_word(text: &str) -> String {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "/._-+@%:,".contains(c);
+    match !text.is_empty() && text.chars().all(is_plain) {
+        true => text.to_owned(),
+        false => format!("'{}'", text.replace('\'', "'\\''")),
+    }
+}
+
 /// Creates an error with advice on how to solve it, which is shown like an error of the
 /// configuration.
 pub(super) fn failed(title: impl Into<String>, help: impl Into<String>) -> anyhow::Error {
@@ -204,5 +213,13 @@ mod tests {
             "{shown}"
         );
         assert_eq!(serde_json::from_str::<Value>(&shown).expect("JSON"), value);
+    }
+
+    #[test]
+    fn a_text_is_one_word_of_a_shell() {
+        assert_eq!(shell_word("/var/lib/root.pem"), "/var/lib/root.pem");
+        assert_eq!(shell_word("a (b)"), "'a (b)'");
+        assert_eq!(shell_word("it's $HOME"), "'it'\\''s $HOME'");
+        assert_eq!(shell_word(""), "''");
     }
 }

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use anyhow::Context as _;
 use clap::Args;
 
-use super::output::{failed, say};
+use super::output::{failed, say, shell_word};
 use super::source;
 use crate::acme::{self, Root};
 use crate::config::StatePlace;
@@ -84,8 +84,8 @@ fn advice(root: &Root, folder: &Path) -> String {
     let file = Root::file(folder);
     let until = date::format(root.not_after_unix_s().max(0).unsigned_abs());
     let until = String::from_utf8_lossy(&until);
-    let (name, path) = (root.name(), quoted(&file.display().to_string()));
-    let nickname = quoted(name);
+    let (name, path) = (root.name(), shell_word(&file.display().to_string()));
+    let nickname = shell_word(name);
     format!(
         "{name}
   file         {file}
@@ -129,26 +129,4 @@ Firefox on macOS and Windows reads the system's store. To copy the file: sluice 
         file = file.display(),
         fingerprint = root.fingerprint(),
     )
-}
-
-/// Returns a text as one word of a shell.
-fn quoted(text: &str) -> String {
-    let is_plain = |c: char| c.is_ascii_alphanumeric() || "/._-+@%:,".contains(c);
-    match !text.is_empty() && text.chars().all(is_plain) {
-        true => text.to_owned(),
-        false => format!("'{}'", text.replace('\'', "'\\''")),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_text_is_one_word_of_a_shell() {
-        assert_eq!(quoted("/var/lib/root.pem"), "/var/lib/root.pem");
-        assert_eq!(quoted("a (b)"), "'a (b)'");
-        assert_eq!(quoted("it's $HOME"), "'it'\\''s $HOME'");
-        assert_eq!(quoted(""), "''");
-    }
 }

@@ -4,6 +4,7 @@
 use sluice_lab::client::Closing;
 use sluice_lab::origin::{Origin, Resource};
 
+use crate::harness::setup::scheme;
 use crate::harness::{Edge, SOON, Setup, origin};
 use crate::malformed;
 
@@ -70,9 +71,11 @@ fn malformed_requests_in_pieces_are_refused_as_well() {
     let origin = anything();
     let edge = Setup::uncached(&origin).start();
     let short = |request: &[u8]| request.len() < 200;
+    // With TLS, a URI with `https` is correct.
+    let malformed_here = |name: &str| scheme() == "http" || name != malformed::OTHER_SCHEME;
     for (name, request, status) in malformed::all()
         .iter()
-        .filter(|(_, request, _)| short(request))
+        .filter(|(name, request, _)| short(request) && malformed_here(name))
     {
         let mut client = edge.client();
         for byte in request {

@@ -78,7 +78,7 @@ pub const MALFORMED: &[Malformed] = &[
     ("an asterisk with GET", b"GET * HTTP/1.1\r\nHost: a.example\r\n\r\n", 400),
     ("a query alone", b"GET ?a HTTP/1.1\r\nHost: a.example\r\n\r\n", 400),
     ("another scheme", b"GET ftp://a.example/ HTTP/1.1\r\nHost: a.example\r\n\r\n", 400),
-    ("a scheme that is not the connection's", b"GET https://a.example/ HTTP/1.1\r\nHost: a.example\r\n\r\n", 400),
+    (OTHER_SCHEME, b"GET https://a.example/ HTTP/1.1\r\nHost: a.example\r\n\r\n", 400),
     ("a URI without a host", b"GET http:///x HTTP/1.1\r\nHost: a.example\r\n\r\n", 400),
     ("a URI with a port alone", b"GET http://:80/ HTTP/1.1\r\nHost: a.example\r\n\r\n", 400),
     ("user information", b"GET http://u:p@a.example/ HTTP/1.1\r\nHost: a.example\r\n\r\n", 400),
@@ -205,6 +205,9 @@ pub const MALFORMED: &[Malformed] = &[
     ("two expectations", b"POST / HTTP/1.1\r\nHost: a.example\r\nExpect: 100-continue, x\r\nContent-Length: 5\r\n\r\nhello", 417),
     ("TRACE with a body", b"TRACE / HTTP/1.1\r\nHost: a.example\r\nContent-Length: 5\r\n\r\nhello", 400),
 ];
+
+/// Name of the request whose scheme is not that of a connection in clear text.
+pub const OTHER_SCHEME: &str = "a scheme that is not the connection's";
 
 /// Returns all malformed requests, including those that are generated because they are too long to
 /// be listed.

@@ -1,8 +1,10 @@
 //! Tests of the program's commands and their output. Some tests have a running edge, others have
 //! none.
 
+mod bench;
 mod first_hour;
 mod lab;
+mod lab_all;
 mod machine;
 #[cfg(feature = "top")]
 mod top;

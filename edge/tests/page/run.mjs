@@ -126,6 +126,8 @@ async function look(browser, width, colorScheme, route) {
       return document.querySelector(wanted);
     }, sign);
     await noOverflow(page, what);
+    const cut = await page.evaluate(() => [...document.querySelectorAll(".scroll:has(.stacked)")].filter((one) => one.scrollWidth > one.clientWidth).length);
+    if (width === WIDTHS[0]) assert.equal(cut, 0, `${what}: tables that are cut at the right`);
     // The layout in between has nothing that the others do not have.
     if (width !== WIDTHS[1]) await axe(page, what);
     const text = await page.locator("main").innerText();
@@ -314,6 +316,8 @@ async function drain(browser) {
   const page = await open(browser);
   await show(page, "upstreams");
   const upstream = page.getByRole("region", { name: "Upstream origin" });
+  await upstream.getByRole("button", { name: /^Drain: / }).first().waitFor();
+  assert.equal(await page.getByRole("button", { name: /^Up: / }).count(), 0, "neither servers that are up nor unreachable ones can be brought up");
   await upstream.getByRole("button", { name: /^Drain: / }).first().click();
   await page.locator("dialog button[value='yes']").click();
   const server = async () => (await ask("/servers")).origin.servers[0].state;
@@ -332,6 +336,7 @@ async function drain(browser) {
   await page.keyboard.press("Tab");
   await page.keyboard.press("Enter");
   await until("the server that is up again", async () => (await server()) === "up");
+  await until("the focus after the button Up is gone", () => hasFocus(page, "[data-name='origin'] [aria-label^='Drain: ']"));
   assert.deepEqual(page.errors, []);
   await page.context().close();
   ok("drain");
@@ -445,6 +450,77 @@ async function restart(browser) {
   ok("events after a restart");
 }
 
+/** A repeated event has the URL of the last one only. */
+async function repeats(browser) {
+  const page = await open(browser);
+  const event = (id, count) => ({ id, changed: id, time: 1.7e12 + id, since: 1.7e12, kind: "request-failed", reason: "timeout", message: `event ${id}`, url: `http://${HOST}/${id}`, client: "192.0.2.1", count });
+  await page.route("**/events?*", (route) => json(route, { last: 2, events: [event(1, 1), event(2, 9)] }));
+  await show(page, "events");
+  const text = async (id) => (await page.locator("table.events tr", { hasText: `event ${id}` }).innerText()).replace(/\s+/g, " ");
+  assert.doesNotMatch(await text(1), /last/);
+  assert.match(await text(2), new RegExp(`last: http://${HOST}/2 last: 192.0.2.1 ×9`));
+  assert.deepEqual(page.errors, []);
+  await page.context().close();
+  ok("repeated events");
+}
+
+/** The sentence about another size has the simulated and the measured ratio, and the same clauses for each gain. */
+async function sizes(browser) {
+  const page = await open(browser);
+  let gain = 0;
+  const point = (times, ratio) => ({ times, bytes: times * 2 ** 27, hit_ratio: ratio, byte_hit_ratio: ratio });
+  await page.route("**/what-if", (route) => json(route, { caches: { media: { references: 9, sampled: 1, points: [point(0.5, 0.7), point(1, 0.785), point(2, 0.785 + gain)], measured: { hit_ratio: 0.718, byte_hit_ratio: 0.7 } } } }));
+  const texts = [];
+  for (gain of [0, 0.004, 0.006]) {
+    await show(page, "caches?range=5m");
+    await page.reload();
+    await page.getByText("a month").waitFor();
+    texts.push(await page.locator(".curve-text").innerText());
+  }
+  assert.match(texts[2], /by \+0.6 percentage points, half the size \(64 MiB\) by −8.5. The simulation gives 78.5 % for this size and 79.1 % for twice the size; 71.8 % was measured/);
+  const [first, ...others] = texts.map((text) => text.replace(/[+−±]?[0-9.]+/g, "N"));
+  for (const other of others) assert.equal(other, first);
+  assert.deepEqual(page.errors, []);
+  await page.context().close();
+  ok("sizes of a cache");
+}
+
+/** Charts begin with the first value if the page chose the period, but not if the link did. */
+async function beginning(browser) {
+  const page = await open(browser);
+  const periods = () => page.evaluate(async () => {
+    const { shownPeriod } = await import("/dashboard/chart.js");
+    return [1800, 1895, undefined].map((begin) => shownPeriod({ t: [1000, 1899], begin })).map(({ min, max }) => max - min);
+  });
+  await show(page, "overview");
+  assert.deepEqual(await periods(), [99, 60, 900]);
+  await page.getByRole("button", { name: "15m", exact: true }).click();
+  assert.deepEqual(await periods(), [900, 900, 900]);
+  await page.context().close();
+  ok("the beginning of charts");
+}
+
+/** The X-ray says what a route without conditions is for, says nothing twice, and shows the bytes before one scrolls. */
+async function plainWords(browser) {
+  const page = await open(browser, { viewport: { width: 1600, height: 900 } });
+  await show(page, `xray?url=${encodeURIComponent(`http://${clients}/`)}`);
+  await page.locator(".steps", { hasText: "all hosts" }).waitFor();
+  assert.match(await page.locator(".steps").innerText(), /all paths/);
+  const names = await page.evaluate(async () => {
+    const { routeName } = await import("/dashboard/format.js");
+    return ["* *", "* * #2", "*", "a.example *", "*.a.example /x/*"].map(routeName);
+  });
+  assert.deepEqual(names, ["all hosts, all paths", "all hosts, all paths #2", "all hosts", "a.example, all paths", "*.a.example /x/*"]);
+  await show(page, `xray?url=${encodeURIComponent(`http://${HOST}/img/1.jpg`)}`);
+  await stored(page, "/img/1.jpg");
+  const box = await page.locator(".byte-map canvas").first().boundingBox();
+  assert.ok(box.y + box.height < 900, JSON.stringify(box));
+  assert.doesNotMatch(await page.locator(".steps").innerText(), /\b(\w+) \1\b/);
+  assert.deepEqual(page.errors, []);
+  await page.context().close();
+  ok("words of the X-ray");
+}
+
 /** A new URL is shown even if the answer about the last one is late. */
 async function late(browser) {
   const page = await open(browser);
@@ -508,6 +584,13 @@ async function sums(browser) {
     return total([null, null, 100, 100], [0, 60, 120, 180], 60, 0, 210, 150);
   });
   assert.deepEqual(found, { sum: 6000, seconds: 60 });
+  // Error responses of an edge whose origin is dead are no content that an origin had to send otherwise.
+  const content = await page.evaluate(async () => {
+    const { outcome } = await import(new URL("metrics.js", location.href).href);
+    const columns = { client_bytes_out: [100, 100, 100, 100], upstream_bytes_in: [0, 30, 0, 0], cache_hits: [0, 0, 1, 0], responses_5xx: [5, 5, 5, 0] };
+    return outcome.content((...names) => columns[names.find((name) => columns[name])]);
+  });
+  assert.deepEqual(content, [0, 100, 100, 100]);
   await page.context().close();
   ok("sums");
 }
@@ -611,6 +694,10 @@ try {
   await login(browser);
   await young(browser);
   await restart(browser);
+  await repeats(browser);
+  await sizes(browser);
+  await beginning(browser);
+  await plainWords(browser);
   await late(browser);
   await steady(browser);
   await sums(browser);

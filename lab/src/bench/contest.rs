@@ -12,7 +12,7 @@ use super::{Bench, http2, median};
 use crate::client::{self, Reply};
 use crate::load::{LoadPlan, LoadResult, LoadTls};
 use crate::process::Process;
-use crate::rivals::{FloorOptions, H2o, Haproxy, HaproxyOptions, Nginx, NginxOptions};
+use crate::rivals::{Apache, FloorOptions, H2o, Haproxy, HaproxyOptions, Nginx, NginxOptions};
 use crate::roles::{self, RoleServer};
 
 /// Duration in seconds of the load that warms up each server before its first measured run.
@@ -93,6 +93,7 @@ pub(crate) enum Server {
     Nginx(Nginx),
     Haproxy(Haproxy),
     H2o(H2o),
+    Apache(Apache),
     Sluice(Box<Sluice>),
     Floor(RoleServer),
 }
@@ -103,6 +104,7 @@ impl Server {
             Server::Nginx(nginx) => nginx.addr(),
             Server::Haproxy(haproxy) => haproxy.addr(),
             Server::H2o(h2o) => h2o.addr(),
+            Server::Apache(apache) => apache.addr(),
             Server::Sluice(sluice) => sluice.addr(),
             Server::Floor(floor) => floor.address,
         }
@@ -113,8 +115,21 @@ impl Server {
             Server::Nginx(nginx) => nginx.process(),
             Server::Haproxy(haproxy) => haproxy.process(),
             Server::H2o(h2o) => h2o.process(),
+            Server::Apache(apache) => apache.process(),
             Server::Sluice(sluice) => sluice.process(),
             Server::Floor(floor) => &floor.process,
+        }
+    }
+
+    /// Returns the text of the server's configuration file; `None` if the server has none.
+    pub(crate) fn configuration(&self) -> Option<&str> {
+        match self {
+            Server::Nginx(nginx) => Some(nginx.configuration()),
+            Server::H2o(h2o) => Some(h2o.configuration()),
+            Server::Apache(apache) => Some(apache.configuration()),
+            Server::Sluice(sluice) => Some(sluice.configuration()),
+            Server::Haproxy(haproxy) => Some(haproxy.configuration()),
+            Server::Floor(_) => None,
         }
     }
 }
@@ -214,7 +229,7 @@ impl Contest {
             Per::Request => result.requests as f64,
             Per::Mebibyte => result.bytes as f64 / f64::from(1 << 20),
         };
-        let cpu_us = micros(used) / count.max(1e-9);
+        let cpu_us = used.as_secs_f64() * 1e6 / count.max(1e-9);
         let share = |seconds: f64| 100.0 * seconds / result.seconds.max(1e-9);
         eprintln!(
             "  {}: {}, {:.0} requests/s, {:.0}% of its core, {:.0}% of the load's, median {:.0} µs",
@@ -480,8 +495,4 @@ pub(super) fn floor(bench: &Bench<'_>, body: u64, keepalive: bool) -> anyhow::Re
         label: "floor",
         server: Server::Floor(roles::start_floor(&floor, bench.folder.path())?),
     })
-}
-
-fn micros(time: Duration) -> f64 {
-    time.as_nanos() as f64 / 1000.0
 }

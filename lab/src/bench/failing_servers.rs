@@ -357,7 +357,7 @@ mod tests {
             p50_us: p99_us,
             p99_us,
             busy: 0.1,
-            stolen: 0.0,
+            ..Window::default()
         }
     }
 

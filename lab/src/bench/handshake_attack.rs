@@ -18,7 +18,7 @@ use super::{Bench, median};
 use crate::client;
 use crate::load::{LoadPlan, LoadResult};
 use crate::origin::{Origin, OriginOptions};
-use crate::process::pin_to_core;
+use crate::process::{pin_to_core, run_pinned};
 use crate::raw_tls::{self, RawTls};
 use crate::roles;
 
@@ -162,13 +162,16 @@ fn measure(bench: &Bench<'_>, certified: &Certified, one: &Contender) -> anyhow:
             roles::run_load(&handshakes, folder)
         });
         let load = scope.spawn(|| roles::run_load(&ordinary(SECONDS), folder));
-        let mut most = before;
-        while !load.is_finished() {
-            std::thread::sleep(Duration::from_millis(500));
-            if let Ok(memory) = one.server.process().memory() {
-                most = most.max(memory.rss);
+        let most = run_pinned(Some(core), || {
+            let mut most = before;
+            while !load.is_finished() {
+                std::thread::sleep(Duration::from_millis(500));
+                if let Ok(memory) = one.server.process().memory() {
+                    most = most.max(memory.rss);
+                }
             }
-        }
+            Ok(most)
+        });
         stop.store(true, Ordering::Relaxed);
         let finished = |joined: std::thread::Result<anyhow::Result<LoadResult>>| {
             joined.map_err(|_| anyhow::anyhow!("the load panicked"))?
@@ -177,7 +180,7 @@ fn measure(bench: &Bench<'_>, certified: &Certified, one: &Contender) -> anyhow:
         Ok(Outcome {
             p99_us: undisturbed(&load),
             quiet_p99_us: undisturbed(&quiet),
-            growth_mb: (most - before) as f64 / 1e6,
+            growth_mb: (most? - before) as f64 / 1e6,
             errors: load.errors.total(),
             handshakes: many.connects,
             cpu: one.server.process().cpu()?.saturating_sub(cpu),

@@ -16,7 +16,7 @@ use super::{Bench, median};
 use crate::client;
 use crate::hostile_http2::{Attack, Crowd, Tally};
 use crate::load::h2load::{H2Load, H2Result, Response};
-use crate::process::{pin_to_core, stolen};
+use crate::process::{pin_to_core, run_pinned, stolen};
 
 const LENGTH: u64 = 5 << 10;
 /// Number of connections of an attack.
@@ -155,19 +155,22 @@ fn sampled(
 ) -> anyhow::Result<(H2Result, Vec<Sample>)> {
     std::thread::scope(|scope| {
         let running = scope.spawn(|| load.run(bench.folder.path()));
-        let mut samples = Vec::new();
-        while !running.is_finished() {
-            samples.push(Sample {
-                at_us: now_us(),
-                stolen: stolen().unwrap_or_default(),
-                rss: one.server.process().memory().map_or(0, |memory| memory.rss),
-            });
-            std::thread::sleep(PERIOD);
-        }
+        let samples = run_pinned(Some(bench.options.load_core), || {
+            let mut samples = Vec::new();
+            while !running.is_finished() {
+                samples.push(Sample {
+                    at_us: now_us(),
+                    stolen: stolen().unwrap_or_default(),
+                    rss: one.server.process().memory().map_or(0, |memory| memory.rss),
+                });
+                std::thread::sleep(PERIOD);
+            }
+            Ok(samples)
+        });
         let result = running
             .join()
             .map_err(|_| anyhow::anyhow!("the load panicked"))??;
-        Ok((result, samples))
+        Ok((result, samples?))
     })
 }
 

@@ -94,7 +94,7 @@ pub(super) fn idle_bytes_of(
 }
 
 /// Waits until the resident memory of a process is stable and returns its bytes.
-pub(super) fn settled(process: &Process) -> anyhow::Result<u64> {
+pub(crate) fn settled(process: &Process) -> anyhow::Result<u64> {
     let deadline = Instant::now() + SETTLE;
     let mut last = process.memory()?.rss;
     loop {

@@ -9,6 +9,7 @@ pub(crate) mod contest;
 mod cpu;
 mod encrypted;
 mod failing_servers;
+mod generators;
 mod handshake_attack;
 mod http2;
 mod http2_attack;
@@ -27,11 +28,12 @@ mod upstreams;
 
 use std::path::PathBuf;
 
+use crate::scratch::Folder;
 use anyhow::Context as _;
-use tempfile::TempDir;
 
 use crate::rivals::{Haproxy, Nginx};
 
+pub(crate) use memory::settled;
 pub use sluice::{Files, Route, Sluice, SluiceOptions, Volume, worker_connections};
 pub use table::{Row, Unit, plain, render};
 
@@ -74,7 +76,7 @@ impl Default for BenchOptions {
 /// State that the measurements of all rows share.
 struct Bench<'a> {
     options: &'a BenchOptions,
-    folder: TempDir,
+    folder: Folder,
     nginx: bool,
     haproxy: bool,
 }
@@ -131,6 +133,9 @@ const ROWS: &[(&str, Measure)] = &[
         failing_servers::dripping_bodies,
     ),
     ("changing-names", changing_names::changing_names),
+    ("generator-wrk", generators::wrk),
+    ("generator-h2load", generators::h2load),
+    ("generator-stalls", generators::stalls),
     #[cfg(feature = "lab")]
     ("slow-reads", slow_reads::slow_reads),
 ];
@@ -161,7 +166,7 @@ pub fn run_bench(options: &BenchOptions) -> anyhow::Result<Vec<Row>> {
     }
     let bench = Bench {
         options,
-        folder: tempfile::Builder::new().prefix("lab-bench-").tempdir()?,
+        folder: Folder::new("lab-bench-")?,
         nginx: nginx.is_ok(),
         haproxy: haproxy.is_ok(),
     };

@@ -4,10 +4,10 @@ use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use crate::scratch::Folder;
 use anyhow::Context as _;
 use rustix::process::Signal;
 use serde_json::Value;
-use tempfile::TempDir;
 
 use crate::certificates::PairFiles;
 use crate::client;
@@ -46,6 +46,8 @@ pub struct SluiceOptions {
     pub workers: usize,
     /// CPU core to which the Sluice process is pinned.
     pub core: Option<usize>,
+    /// Settings of the section `log`, as TOML values.
+    pub log: Vec<(String, String)>,
     /// Certificate of the listener; `None`: clear text.
     pub tls: Option<PairFiles>,
     /// Whether the listener speaks HTTP/2 as well.
@@ -128,6 +130,7 @@ impl SluiceOptions {
             files: None,
             workers: 1,
             core: None,
+            log: Vec::new(),
             tls: None,
             http2: false,
             origin_tls: false,
@@ -141,17 +144,19 @@ pub struct Sluice {
     process: Process,
     address: SocketAddr,
     admin: SocketAddr,
-    _folder: TempDir,
+    configuration: String,
+    _folder: Folder,
 }
 
 impl Sluice {
     /// Starts `sluice serve` on free ports and waits until it accepts connections.
     pub fn start(options: &SluiceOptions) -> anyhow::Result<Sluice> {
-        let folder = tempfile::Builder::new().prefix("lab-sluice-").tempdir()?;
+        let folder = Folder::new("lab-sluice-")?;
         let local = |port| SocketAddr::from((Ipv4Addr::LOCALHOST, port));
         let (address, admin) = (local(free_port()?), local(free_port()?));
         let file = folder.path().join("sluice.toml");
-        std::fs::write(&file, configuration(options, address, admin))?;
+        let text = configuration(options, address, admin);
+        std::fs::write(&file, &text)?;
         let mut process = launch(&options.binary, &file, folder.path())
             .core(options.core)
             .start()?;
@@ -160,6 +165,7 @@ impl Sluice {
             process,
             address,
             admin,
+            configuration: text,
             _folder: folder,
         })
     }
@@ -172,6 +178,11 @@ impl Sluice {
     /// Returns the address of the admin API.
     pub fn admin(&self) -> SocketAddr {
         self.admin
+    }
+
+    /// Returns the text of the configuration file with which Sluice was started.
+    pub fn configuration(&self) -> &str {
+        &self.configuration
     }
 
     /// Returns the Sluice process.
@@ -236,6 +247,10 @@ fn configuration(options: &SluiceOptions, address: SocketAddr, admin: SocketAddr
         options.workers
     );
     settings(&mut text, &options.limits);
+    if !options.log.is_empty() {
+        text.push_str("[log]\n");
+        settings(&mut text, &options.log);
+    }
     let first = match name {
         Some((name, _)) => format!("{name}:{}", options.origin.port()),
         None => options.origin.to_string(),

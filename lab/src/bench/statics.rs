@@ -13,7 +13,7 @@ use super::pages;
 use super::sluice::{Files, SluiceOptions};
 use super::table::{Row, Unit};
 use crate::load::LoadPlan;
-use crate::process::{Memory, Process};
+use crate::process::{Memory, Process, run_pinned};
 use crate::rivals::{NginxMode, NginxOptions};
 use crate::roles;
 
@@ -245,15 +245,18 @@ fn busy_memory(bench: &Bench<'_>, one: &Contender) -> anyhow::Result<Busy> {
     };
     let (result, peak) = thread::scope(|scope| {
         let load = scope.spawn(|| roles::run_load(&busy, bench.folder.path()));
-        let mut peak = Memory::default();
-        while !load.is_finished() {
-            peak = greater(peak, process)?;
-            thread::sleep(MEMORY_INTERVAL);
-        }
+        let peak = run_pinned(Some(bench.options.load_core), || {
+            let mut peak = Memory::default();
+            while !load.is_finished() {
+                peak = greater(peak, process)?;
+                thread::sleep(MEMORY_INTERVAL);
+            }
+            Ok(peak)
+        });
         let result = load
             .join()
             .map_err(|_| anyhow::anyhow!("the load panicked"))??;
-        anyhow::Ok((result, peak))
+        anyhow::Ok((result, peak?))
     })?;
     anyhow::ensure!(
         result.errors.total() == 0,

@@ -215,12 +215,19 @@ fn widths(lines: &[Vec<String>]) -> Vec<usize> {
 /// Width of a table in characters above which the gaps between columns are made narrower.
 const WIDE: usize = 100;
 
-/// Renders a table for a terminal under titles of two lines (description, unit). The first column is left-aligned,
-/// all others are right-aligned.
+/// Renders a table for a terminal under titles of two lines (description, unit), or of one line if no column has a unit.
+/// The first column is left-aligned, all others are right-aligned.
 pub fn plain(titles: &[(&str, &str)], rows: &[Vec<String>]) -> String {
     let what = titles.iter().map(|(what, _)| (*what).to_owned());
-    let unit = titles.iter().map(|(_, unit)| (*unit).to_owned());
-    let mut lines: Vec<Vec<String>> = vec![what.collect(), unit.collect()];
+    let units = titles.iter().map(|(_, unit)| (*unit).to_owned());
+    let mut lines: Vec<Vec<String>> = vec![what.collect()];
+    lines.extend(
+        titles
+            .iter()
+            .any(|(_, unit)| !unit.is_empty())
+            .then(|| units.collect()),
+    );
+    let title_lines = lines.len();
     lines.extend_from_slice(rows);
     let widths = widths(&lines);
     let gaps = widths.len().saturating_sub(1);
@@ -237,7 +244,7 @@ pub fn plain(titles: &[(&str, &str)], rows: &[Vec<String>]) -> String {
         }
         table.push_str(text.trim_end());
         table.push('\n');
-        if number == 1 {
+        if number + 1 == title_lines {
             table.push_str(&"─".repeat(cells + gap * gaps));
             table.push('\n');
         }
@@ -307,6 +314,17 @@ mod tests {
         assert_eq!(lines[2], "──────────────");
         assert_eq!(lines[3], "origin     1.0");
         assert_eq!(lines[4], "é       4770.1");
+    }
+
+    #[test]
+    fn a_plain_table_without_units_has_one_line_of_titles() {
+        let row = ["nginx", "1.22"].map(str::to_owned).to_vec();
+        let table = plain(&[("", ""), ("version", "")], &[row]);
+        let lines: Vec<&str> = table.lines().collect();
+        assert_eq!(
+            lines,
+            ["       version", "──────────────", "nginx     1.22"]
+        );
     }
 
     #[test]

@@ -13,10 +13,11 @@ mod test_bed;
 use std::path::PathBuf;
 
 use crate::caches::{self, Cache, Capacity, Rival, SluiceCache};
+use crate::configurations::Configurations;
 use crate::rivals::NginxMode;
 
 pub use origin_cost::OriginCost;
-pub use report::{Report, Row};
+pub use report::{Milliseconds, Report, Row, Spreads};
 pub use round::Times;
 
 use round::Round;
@@ -76,45 +77,34 @@ impl Options {
     }
 
     fn caches_of(&self, rival: Rival) -> Vec<Cache> {
-        match rival {
+        let mut caches = match rival {
             Rival::Nginx => vec![
                 Cache::Nginx(NginxMode::Cached),
                 Cache::Nginx(NginxMode::Locked),
-                Cache::Nginx(NginxMode::Sliced(self.slice)),
-                Cache::Nginx(NginxMode::SlicedLocked(self.slice)),
             ],
-            Rival::Varnish => vec![Cache::Varnish],
-        }
+            _ => Vec::new(),
+        };
+        caches.extend(rival.range_caches(self.slice));
+        caches
     }
 }
 
-/// Runs the experiment and reports progress to `progress`. If a cache does not start or answers wrongly, its row has
-/// an error.
+/// Runs the experiment and reports progress to `progress`. The contenders take turns: the first round of all, then the
+/// second round of all, and so on. If a cache does not start or answers wrongly, its row has an error and it runs no
+/// further round.
 ///
-/// Errors: options out of bounds, a required rival that is not installed, or no port for the origin.
+/// Errors: options out of bounds, or a required rival that is not installed.
 pub fn run(options: &Options, progress: &dyn Fn(&str)) -> anyhow::Result<Report> {
     anyhow::ensure!((1..=100).contains(&options.rounds), "1 to 100 rounds");
     anyhow::ensure!(options.rate >= RATE_MIN, "a rate of at least 64 KiB/s");
     let usual: &[Rival] = if options.alone { &[] } else { &Rival::ALL };
     let rivals = caches::rivals(&options.against, usual)?;
-    let mut contenders = vec![Cache::Direct];
-    contenders.extend(options.fills.iter().map(|fill| options.sluice(fill)));
-    contenders.extend(
-        rivals
-            .installed
-            .iter()
-            .flat_map(|rival| options.caches_of(*rival)),
-    );
-    let mut rows = Vec::new();
-    for cache in &contenders {
-        let row = match measure(cache, options, progress) {
-            Ok(rounds) => Row::of(cache.name(), &rounds),
-            Err(error) => {
-                progress(&format!("{}: {error:#}", cache.name()));
-                Row::failed(cache.name(), &error)
-            }
-        };
-        rows.push(row);
+    let mut contenders = contenders(options, &rivals.installed);
+    let mut configurations = Configurations::default();
+    for number in 1..=options.rounds {
+        for contender in &mut contenders {
+            contender.run(number, options, &mut configurations, progress);
+        }
     }
     Ok(Report {
         length: LENGTH,
@@ -122,26 +112,79 @@ pub fn run(options: &Options, progress: &dyn Fn(&str)) -> anyhow::Result<Report>
         slice: options.slice,
         rounds: options.rounds,
         rivals: rivals.versions,
-        rows,
+        rows: contenders.iter().map(Contender::row).collect(),
+        configurations,
         notes: rivals.notes,
     })
 }
 
-fn measure(
-    cache: &Cache,
-    options: &Options,
-    progress: &dyn Fn(&str),
-) -> anyhow::Result<Vec<Round>> {
-    let bed = TestBed::new(options)?;
-    (1..=options.rounds)
-        .map(|number| {
-            progress(&format!(
-                "{}: round {number} of {}",
-                cache.name(),
-                options.rounds
-            ));
-            let running = cache.start(bed.origin(), CAPACITY)?;
-            bed.round(running.addr(), number)
-        })
-        .collect()
+/// Returns the origin, Sluice's fill modes and the caches of the rivals, in the order of the table.
+fn contenders(options: &Options, rivals: &[Rival]) -> Vec<Contender> {
+    let fills = options.fills.iter().map(|fill| options.sluice(fill));
+    let rivals = rivals.iter().flat_map(|rival| options.caches_of(*rival));
+    let caches = [Cache::Direct].into_iter().chain(fills).chain(rivals);
+    caches.map(Contender::new).collect()
+}
+
+/// A cache and the results of its rounds.
+struct Contender {
+    cache: Cache,
+    rounds: Vec<Round>,
+    /// The round that failed, and why.
+    error: Option<String>,
+}
+
+impl Contender {
+    fn new(cache: Cache) -> Contender {
+        Contender {
+            cache,
+            rounds: Vec::new(),
+            error: None,
+        }
+    }
+
+    /// Runs a round, unless an earlier one failed.
+    fn run(
+        &mut self,
+        number: usize,
+        options: &Options,
+        configurations: &mut Configurations,
+        progress: &dyn Fn(&str),
+    ) {
+        if self.error.is_some() {
+            return;
+        }
+        let (name, rounds) = (self.cache.name(), options.rounds);
+        progress(&format!("{name}: round {number} of {rounds}"));
+        match self.measure(options, configurations) {
+            Ok(round) => self.rounds.push(round),
+            Err(error) => {
+                progress(&format!("{name}: {error:#}"));
+                self.error = Some(match rounds {
+                    1 => format!("{error:#}"),
+                    _ => format!("{error:#} (round {number})"),
+                });
+            }
+        }
+    }
+
+    fn measure(
+        &self,
+        options: &Options,
+        configurations: &mut Configurations,
+    ) -> anyhow::Result<Round> {
+        let bed = TestBed::new(options)?;
+        let running = self.cache.start(bed.origin(), CAPACITY)?;
+        configurations.keep(&self.cache.name(), running.configuration());
+        bed.round(&running)
+    }
+
+    fn row(&self) -> Row {
+        Row::of(
+            self.cache.name(),
+            &self.rounds,
+            self.error.clone(),
+            self.cache.note(),
+        )
+    }
 }

@@ -2,24 +2,39 @@
 
 use std::ops::Range;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::origin::Seen;
 
 /// The cost for the origin of the requests for one file.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
-pub struct OriginCost {
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+pub struct OriginCost<T = f64> {
     /// Requests that the origin received.
     #[serde(rename = "req")]
-    pub requests: f64,
+    pub requests: T,
     /// Body bytes that the origin sent.
-    pub sent: f64,
+    pub sent: T,
     /// `sent` divided by the size of the distinct blocks that contain the requested ranges.
     #[serde(rename = "over")]
-    pub over_blocks: f64,
+    pub over_blocks: T,
     /// Highest number of times that the origin sent the same requested byte.
     #[serde(rename = "most")]
-    pub times: f64,
+    pub times: T,
+}
+
+impl<T> OriginCost<T> {
+    /// Returns one value for each figure; `None` if one of them is missing. `value` receives the function that picks the
+    /// figure.
+    pub(super) fn each<U>(
+        value: impl Fn(fn(&OriginCost<T>) -> &T) -> Option<U>,
+    ) -> Option<OriginCost<U>> {
+        Some(OriginCost {
+            requests: value(|cost| &cost.requests)?,
+            sent: value(|cost| &cost.sent)?,
+            over_blocks: value(|cost| &cost.over_blocks)?,
+            times: value(|cost| &cost.times)?,
+        })
+    }
 }
 
 impl OriginCost {

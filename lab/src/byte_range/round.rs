@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::origin_cost::OriginCost;
 
 /// One value for each kind of request of a round.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct Times<T> {
     /// Request for ten bytes in the middle of an uncached file.
     pub cold: T,
@@ -32,18 +32,20 @@ pub struct Times<T> {
 }
 
 impl<T> Times<T> {
-    pub(super) fn map<U>(&self, change: impl Fn(fn(&Times<T>) -> &T) -> U) -> Times<U> {
-        Times {
-            cold: change(|all| &all.cold),
-            same: change(|all| &all.same),
-            again: change(|all| &all.again),
-            further: change(|all| &all.further),
-            inside: change(|all| &all.inside),
-            landed: change(|all| &all.landed),
-            gap: change(|all| &all.gap),
-            whole: change(|all| &all.whole),
-            warm: change(|all| &all.warm),
-        }
+    /// Returns one value for each kind of request; `None` if one of them is missing. `value` receives the function that
+    /// picks the kind.
+    pub(super) fn each<U>(value: impl Fn(fn(&Times<T>) -> &T) -> Option<U>) -> Option<Times<U>> {
+        Some(Times {
+            cold: value(|all| &all.cold)?,
+            same: value(|all| &all.same)?,
+            again: value(|all| &all.again)?,
+            further: value(|all| &all.further)?,
+            inside: value(|all| &all.inside)?,
+            landed: value(|all| &all.landed)?,
+            gap: value(|all| &all.gap)?,
+            whole: value(|all| &all.whole)?,
+            warm: value(|all| &all.warm)?,
+        })
     }
 }
 
@@ -62,4 +64,6 @@ pub(super) struct Round {
     pub(super) times: Times<Timing>,
     pub(super) seek: OriginCost,
     pub(super) fill: OriginCost,
+    /// CPU time of the server per request; `None` without a server.
+    pub(super) cpu: Option<Duration>,
 }

@@ -11,6 +11,7 @@ use anyhow::{Context as _, ensure};
 use super::origin_cost::OriginCost;
 use super::round::{Round, Times, Timing};
 use super::{LENGTH, Options};
+use crate::caches::Running;
 use crate::client::{Client, ClientOptions, ContentRange, Head};
 use crate::offset;
 use crate::origin::{Origin, OriginOptions, Record, Resource};
@@ -27,6 +28,9 @@ const MARK: u64 = 2 << 20;
 
 /// Number of requests for the cached range, whose median counts.
 const WARM: usize = 5;
+
+/// Number of requests of a round: nine kinds, one of them [`WARM`] times, and the one that begins the block for `inside`.
+pub(super) const REQUESTS: u32 = 9 + WARM as u32;
 
 /// Time for a cache to finish storing after the origin has sent its last byte.
 const SETTLE: Duration = Duration::from_millis(250);
@@ -58,12 +62,14 @@ impl TestBed {
         self.origin.addr()
     }
 
-    /// Runs one round with the cache at `server`: ranges of two cold files and the fetch of a third file in parallel,
-    /// then a warm range. Each client has its own file and address.
-    pub(super) fn round(&self, server: SocketAddr, number: usize) -> anyhow::Result<Round> {
-        let seek = FileClient::new(self, server, format!("/seek-{number}.bin"), 2);
-        let fill = FileClient::new(self, server, format!("/fill-{number}.bin"), 3);
-        let inside = FileClient::new(self, server, format!("/inside-{number}.bin"), 4);
+    /// Runs one round with a cache: ranges of two cold files and the fetch of a third file in parallel, then a warm
+    /// range. Each client has its own file and address.
+    pub(super) fn round(&self, cache: &Running) -> anyhow::Result<Round> {
+        let server = cache.addr();
+        let cpu_before = cache.cpu()?;
+        let seek = FileClient::new(self, server, "/seek.bin", 2);
+        let fill = FileClient::new(self, server, "/fill.bin", 3);
+        let inside = FileClient::new(self, server, "/inside.bin", 4);
         let ((cold, same, again, further), (whole, landed, gap), inside) =
             thread::scope(|scope| {
                 let seeking = scope.spawn(|| seek.seek());
@@ -88,10 +94,12 @@ impl TestBed {
             whole,
             warm: seek.warm()?,
         };
+        let cpu = cache.cpu()?.zip(cpu_before);
         Ok(Round {
             times,
             seek: sought,
             fill: filled,
+            cpu: cpu.map(|(after, before)| after.saturating_sub(before) / REQUESTS),
         })
     }
 }
@@ -105,12 +113,12 @@ fn join<T>(client: thread::ScopedJoinHandle<'_, anyhow::Result<T>>) -> anyhow::R
 struct FileClient<'a> {
     bed: &'a TestBed,
     server: SocketAddr,
-    path: String,
+    path: &'static str,
     options: ClientOptions,
 }
 
 impl<'a> FileClient<'a> {
-    fn new(bed: &'a TestBed, server: SocketAddr, path: String, client: u8) -> FileClient<'a> {
+    fn new(bed: &'a TestBed, server: SocketAddr, path: &'static str, client: u8) -> FileClient<'a> {
         FileClient {
             bed,
             server,
@@ -129,7 +137,7 @@ impl<'a> FileClient<'a> {
     fn seek(&self) -> anyhow::Result<(Timing, Timing, Timing, Timing)> {
         thread::scope(|scope| {
             let cold = scope.spawn(|| self.fetch_ten(MIDDLE).context("the cold range"));
-            let has_request = |record: &Record| record.count(&self.path) > 0;
+            let has_request = |record: &Record| record.count(self.path) > 0;
             let received = self.bed.origin.wait_for(has_request, self.bed.timeout);
             ensure!(received, "the origin has received no request");
             let same = scope.spawn(|| {
@@ -150,7 +158,7 @@ impl<'a> FileClient<'a> {
         thread::scope(|scope| {
             let first =
                 scope.spawn(move || self.fetch_ten(start).context("the beginning of a block"));
-            let has_request = |record: &Record| record.count(&self.path) > 0;
+            let has_request = |record: &Record| record.count(self.path) > 0;
             let received = self.bed.origin.wait_for(has_request, self.bed.timeout);
             ensure!(received, "the origin has received no request");
             let inside = self
@@ -198,7 +206,7 @@ impl<'a> FileClient<'a> {
         let seen: Vec<_> = self
             .bed
             .origin
-            .read_record(|record| record.of(&self.path).cloned().collect());
+            .read_record(|record| record.of(self.path).cloned().collect());
         OriginCost::of(&seen, wanted, self.bed.slice, LENGTH)
     }
 
@@ -216,7 +224,7 @@ impl<'a> FileClient<'a> {
         let mut fields = vec![("Connection", "close")];
         fields.extend(field.as_deref().map(|value| ("Range", value)));
         let began = Instant::now();
-        client.send("GET", &self.path, &fields, b"")?;
+        client.send("GET", self.path, &fields, b"")?;
         let head = loop {
             let head = client.read_head()?;
             if head.status >= 200 {

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 
-use super::{Options, ServerKind, TestBed};
+use super::{Options, TestBed};
 use crate::bench::{Route, Sluice, median};
 use crate::figures::{Measured, Spec};
 use crate::load::{self, LoadPlan, LoadResult};
@@ -51,7 +51,7 @@ pub(super) fn measure(bed: &TestBed<'_>, measured: &mut Measured) -> anyhow::Res
         lasting(Resource::offset(length)).vary("Accept-Language")
     });
     origin.serve("/varying", varying);
-    let server = bed.start(origin.addr(), &[])?;
+    let server = bed.start(origin.addr(), &[], measured)?;
     bed.progress("a crowd for one object");
     let result = load::run(crowd(server.addr(), "/object", bed.options.clients))?;
     measured.put(
@@ -134,9 +134,6 @@ pub(super) fn measure_uncacheable(
     bed: &TestBed<'_>,
     measured: &mut Measured,
 ) -> anyhow::Result<()> {
-    if bed.kind == ServerKind::Nginx {
-        return Ok(());
-    }
     let origin = Origin::start(OriginOptions {
         forget: true,
         ..OriginOptions::default()
@@ -146,7 +143,7 @@ pub(super) fn measure_uncacheable(
         .cache_control("no-store");
     origin.serve_rest(object);
     bed.progress("a crowd for an object that must not be stored");
-    let (ratio, rate) = compare(bed, origin.addr(), bed.options.clients)?;
+    let (ratio, rate) = compare(bed, origin.addr(), bed.options.clients, measured)?;
     measured.put("uncacheable", ratio);
     measured.put("uncacheable_rate", rate);
 
@@ -155,7 +152,7 @@ pub(super) fn measure_uncacheable(
         ..FloorOptions::new(LENGTH)
     })?;
     bed.progress("the same from an origin that answers at once");
-    let (ratio, rate) = compare(bed, floor.addr(), BUSY.min(bed.options.clients))?;
+    let (ratio, rate) = compare(bed, floor.addr(), BUSY.min(bed.options.clients), measured)?;
     measured.put("uncacheable_fast", ratio);
     measured.put("uncacheable_fast_rate", rate);
     Ok(())
@@ -167,6 +164,7 @@ fn compare(
     bed: &TestBed<'_>,
     origin: SocketAddr,
     connections: usize,
+    measured: &mut Measured,
 ) -> anyhow::Result<(f64, f64)> {
     let mut options = bed.sluice(origin, &[], &[]);
     options.routes = vec![Route {
@@ -175,6 +173,9 @@ fn compare(
         cached: false,
     }];
     let sluice = Sluice::start(&options)?;
+    measured
+        .configurations
+        .keep(bed.kind.name(), sluice.configuration());
     let seconds = (bed.options.seconds / 12.0).clamp(0.3, 5.0);
     let rate = |path: &str| {
         let result = load::run(LoadPlan {

@@ -3,7 +3,8 @@
 
 use std::time::Duration;
 
-use super::{Measured, Server, TestBed, fill, wait_until_stale};
+use super::{Measured, TestBed, fill, wait_until_stale};
+use crate::caches::Running;
 use crate::figures::Spec;
 use crate::load::{self, LoadPlan, LoadResult};
 use crate::origin::{Accept, Origin, OriginOptions, Resource};
@@ -90,7 +91,7 @@ pub(super) fn specs() -> Vec<Spec> {
 pub(super) fn measure(bed: &TestBed<'_>, measured: &mut Measured) -> anyhow::Result<()> {
     let origins: Vec<FailingOrigin> = FAILURES
         .iter()
-        .map(|keys| FailingOrigin::start(bed, keys))
+        .map(|keys| FailingOrigin::start(bed, keys, measured))
         .collect::<anyhow::Result<_>>()?;
     wait_until_stale(Duration::from_secs(1));
     for one in &origins {
@@ -103,17 +104,21 @@ pub(super) fn measure(bed: &TestBed<'_>, measured: &mut Measured) -> anyhow::Res
 struct FailingOrigin {
     keys: &'static Keys,
     origin: Origin,
-    server: Server,
+    server: Running,
 }
 
 impl FailingOrigin {
-    fn start(bed: &TestBed<'_>, keys: &'static Keys) -> anyhow::Result<FailingOrigin> {
+    fn start(
+        bed: &TestBed<'_>,
+        keys: &'static Keys,
+        measured: &mut Measured,
+    ) -> anyhow::Result<FailingOrigin> {
         let origin = Origin::start(OriginOptions::default())?;
         let object = Resource::offset(LENGTH).cache_control("max-age=1, stale-if-error=86400");
         origin.serve_rest(object);
         let server = match keys.failure {
-            Failure::Silent => bed.start_impatient(origin.addr())?,
-            Failure::Refused | Failure::Failing => bed.start(origin.addr(), &[])?,
+            Failure::Silent => bed.start_impatient(origin.addr(), measured)?,
+            Failure::Refused | Failure::Failing => bed.start(origin.addr(), &[], measured)?,
         };
         for number in 0..OBJECTS {
             fill(server.addr(), &format!("/{number}"))?;

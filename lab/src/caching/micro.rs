@@ -61,7 +61,7 @@ pub(super) fn measure(bed: &TestBed<'_>, measured: &mut Measured) -> anyhow::Res
         UNCHANGING,
         Resource::offset(LENGTH).cache_control("max-age=86400"),
     );
-    let server = bed.start(origin.addr(), &MICRO)?;
+    let server = bed.start(origin.addr(), &MICRO, measured)?;
     fill(server.addr(), UNCHANGING)?;
     fill(server.addr(), PATH)?;
     let (rate, seconds) = (bed.options.rate, bed.options.seconds);

@@ -1,7 +1,7 @@
 //! The caching experiment measures how crowds of clients, failing origins and short lifetimes affect the origin and the
 //! clients.
 //!
-//! All servers run on loopback with the lab's origin. All parts are measured with Sluice first, then with nginx if that
+//! All servers run on loopback with the lab's origin. All parts are measured with Sluice first, then with a rival if that
 //! was requested.
 
 mod crowd;
@@ -17,10 +17,11 @@ use std::time::Duration;
 use serde::Serialize;
 
 use crate::bench::{Sluice, SluiceOptions, raise_descriptor_limit};
-use crate::caches::{self, Rival};
+use crate::caches::{self, Cache, Capacity, Rival, Running};
 use crate::client;
+use crate::configurations::Configurations;
 use crate::figures::{self, Figure, Measured, Spec};
-use crate::rivals::{Nginx, NginxMode, NginxOptions};
+use crate::rivals::{NginxMode, RangeMode};
 
 /// A part of the caching experiment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -60,8 +61,8 @@ impl FromStr for Part {
 pub struct Options {
     /// Path of the `sluice` program.
     pub program: PathBuf,
-    /// Whether nginx is measured as well. It must be installed then.
-    pub nginx: bool,
+    /// The rival that is measured as well. It must be installed then.
+    pub against: Option<Rival>,
     /// Parts to run; if empty, all parts.
     pub parts: Vec<Part>,
     /// Duration in seconds of the load in each of the parts `dead` and `micro`.
@@ -77,7 +78,7 @@ impl Options {
     pub fn new(program: impl Into<PathBuf>) -> Options {
         Options {
             program: program.into(),
-            nginx: false,
+            against: None,
             parts: Vec::new(),
             seconds: 60.0,
             clients: 1000,
@@ -114,6 +115,8 @@ pub struct Report {
     pub rival: Option<String>,
     /// Measured figures with their goals.
     pub figures: Vec<Figure>,
+    /// Configurations of the servers.
+    pub configurations: Configurations,
     /// Remarks, including figures that could not be measured and the reason.
     pub notes: Vec<String>,
 }
@@ -135,28 +138,36 @@ impl Report {
 
 /// Runs the experiment. Messages about its progress are passed to `progress`.
 ///
-/// Errors: options are out of bounds, or nginx is to be measured and not installed. A part that can't be measured
-/// becomes a note.
+/// Errors: options are out of bounds, or the rival is not installed. A part that can't be measured becomes a note.
 pub fn run(options: &Options, progress: &dyn Fn(&str)) -> anyhow::Result<Report> {
     options.check()?;
     raise_descriptor_limit()?;
-    let required: &[Rival] = if options.nginx { &[Rival::Nginx] } else { &[] };
-    let rivals = caches::rivals(required, &[])?;
+    let rivals = caches::rivals(options.against.as_slice(), &[])?;
     let parts = || Part::ALL.into_iter().filter(|part| options.wants(*part));
     let sluice = measure(ServerKind::Sluice, parts(), options, progress);
-    let nginx = options
-        .nginx
-        .then(|| measure(ServerKind::Nginx, parts(), options, progress));
+    let rival = options.against.map(|rival| {
+        let kind = ServerKind::Rival(rival);
+        measure(
+            kind,
+            parts().filter(|part| part.suits(rival)),
+            options,
+            progress,
+        )
+    });
     let specs = parts().flat_map(|part| part.specs(options)).collect();
     let mut notes = rivals.notes;
     notes.extend(sluice.notes.iter().cloned());
-    notes.extend(nginx.iter().flat_map(|nginx| nginx.notes.clone()));
+    notes.extend(rival.iter().flat_map(|rival| rival.notes.clone()));
+    let figures = figures::compare(specs, &sluice, rival.as_ref());
+    let mut configurations = sluice.configurations;
+    configurations.append(rival.unwrap_or_default().configurations);
     Ok(Report {
         seconds: options.seconds,
         clients: options.clients,
         rate: options.rate,
         rival: rivals.versions.into_iter().next(),
-        figures: figures::compare(specs, &sluice, nginx.as_ref()),
+        figures,
+        configurations,
         notes,
     })
 }
@@ -182,6 +193,16 @@ fn measure(
 }
 
 impl Part {
+    /// Whether the part is measured for a rival. `uncacheable` compares two routes of one process of Sluice. `dead` and
+    /// `micro` need settings for stale responses, which each rival has under other names; the lab knows those of nginx.
+    fn suits(self, rival: Rival) -> bool {
+        match self {
+            Part::Crowd => true,
+            Part::Uncacheable => false,
+            Part::Dead | Part::Micro => rival == Rival::Nginx,
+        }
+    }
+
     fn specs(self, options: &Options) -> Vec<Spec> {
         match self {
             Part::Crowd => crowd::specs(options),
@@ -205,14 +226,14 @@ impl Part {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum ServerKind {
     Sluice,
-    Nginx,
+    Rival(Rival),
 }
 
 impl ServerKind {
     fn name(self) -> &'static str {
         match self {
             ServerKind::Sluice => "Sluice",
-            ServerKind::Nginx => "nginx",
+            ServerKind::Rival(rival) => rival.program().name,
         }
     }
 }
@@ -233,19 +254,8 @@ const MICRO: [(&str, &str); 2] = [
     ("stale_while_revalidate", "\"30s\""),
 ];
 
-enum Server {
-    Sluice(Box<Sluice>),
-    Nginx(Nginx),
-}
-
-impl Server {
-    fn addr(&self) -> SocketAddr {
-        match self {
-            Server::Sluice(sluice) => sluice.addr(),
-            Server::Nginx(nginx) => nginx.addr(),
-        }
-    }
-}
+/// Size in bytes of each cache.
+const MEMORY: u64 = 256 << 20;
 
 impl TestBed<'_> {
     fn progress(&self, what: &str) {
@@ -253,16 +263,25 @@ impl TestBed<'_> {
     }
 
     /// Starts a server with an empty cache and one worker per core. `settings` are cache settings of Sluice; the
-    /// configuration of nginx has equivalent ones.
-    fn start(&self, origin: SocketAddr, settings: &[(&str, &str)]) -> anyhow::Result<Server> {
-        self.start_with(origin, settings, &[])
+    /// configuration of nginx has equivalent ones. The server's configuration is added to `measured`.
+    fn start(
+        &self,
+        origin: SocketAddr,
+        settings: &[(&str, &str)],
+        measured: &mut Measured,
+    ) -> anyhow::Result<Running> {
+        self.start_with(origin, settings, &[], measured)
     }
 
     /// Starts a server as `start` does, which treats a silent origin as failed after [`SILENCE_MS`].
-    fn start_impatient(&self, origin: SocketAddr) -> anyhow::Result<Server> {
+    fn start_impatient(
+        &self,
+        origin: SocketAddr,
+        measured: &mut Measured,
+    ) -> anyhow::Result<Running> {
         let silence = format!("\"{SILENCE_MS}ms\"");
         let upstream = [("connect_timeout", &*silence), ("read_timeout", &silence)];
-        self.start_with(origin, &[], &upstream)
+        self.start_with(origin, &[], &upstream, measured)
     }
 
     fn start_with(
@@ -270,19 +289,32 @@ impl TestBed<'_> {
         origin: SocketAddr,
         settings: &[(&str, &str)],
         upstream: &[(&str, &str)],
-    ) -> anyhow::Result<Server> {
-        match self.kind {
+        measured: &mut Measured,
+    ) -> anyhow::Result<Running> {
+        let running = match self.kind {
             ServerKind::Sluice => {
                 let options = self.sluice(origin, settings, upstream);
-                Ok(Server::Sluice(Box::new(Sluice::start(&options)?)))
+                Running::Sluice(Box::new(Sluice::start(&options)?))
             }
-            ServerKind::Nginx => {
-                let mode = NginxMode::Graceful(SILENCE_MS);
-                let mut options = NginxOptions::new(mode, Some(origin));
-                options.workers = workers();
-                Ok(Server::Nginx(Nginx::start(&options)?))
+            ServerKind::Rival(rival) => {
+                let cache = match rival {
+                    Rival::Nginx => Cache::Nginx(NginxMode::Graceful(SILENCE_MS)),
+                    Rival::Varnish => Cache::Varnish,
+                    Rival::TrafficServer => Cache::TrafficServer(RangeMode::Forwarded),
+                    Rival::Apache => Cache::Apache,
+                    Rival::Squid => Cache::Squid,
+                };
+                let capacity = Capacity {
+                    memory: MEMORY,
+                    workers: workers(),
+                };
+                cache.start(origin, capacity)?
             }
-        }
+        };
+        measured
+            .configurations
+            .keep(self.kind.name(), running.configuration());
+        Ok(running)
     }
 
     fn sluice(
@@ -294,7 +326,7 @@ impl TestBed<'_> {
         let owned = |(name, value): (&str, &str)| (name.to_owned(), value.to_owned());
         let upstream = [&[("keepalive", "5000")], upstream].concat();
         SluiceOptions {
-            memory: Some("256MiB".to_owned()),
+            memory: Some(MEMORY.to_string()),
             fill: "auto".to_owned(),
             cache: settings.iter().copied().map(owned).collect(),
             upstream: upstream.into_iter().map(owned).collect(),

@@ -5,6 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use crate::scratch::{Folder, complain};
 use fuser::{
     BackgroundSession, BsdFileFlags, Config, Errno, FileHandle, Filesystem, FopenFlags, Generation,
     INodeNo, InitFlags, KernelConfig, LockOwner, MountOption, OpenFlags, RenameFlags, ReplyAttr,
@@ -13,7 +14,6 @@ use fuser::{
 };
 use parking_lot::Mutex;
 use rustix::mount::{UnmountFlags, unmount};
-use tempfile::TempDir;
 
 use super::files::{BLOCK, Files};
 use super::pacer::{Reply, Shared};
@@ -31,7 +31,7 @@ const TTL: Duration = Duration::ZERO;
 
 /// A mounted file system. Dropping the value unmounts the file system.
 pub(super) struct Mounted {
-    folder: TempDir,
+    folder: Folder,
     session: Option<BackgroundSession>,
 }
 
@@ -40,7 +40,7 @@ impl Mounted {
     /// If `cached` is false, each read and each write of a program is a request, as if files were always open with
     /// O_DIRECT.
     pub(super) fn new(capacity: u64, pacer: Arc<Shared>, cached: bool) -> anyhow::Result<Mounted> {
-        let folder = tempfile::Builder::new().prefix("lab-disk-").tempdir()?;
+        let folder = Folder::new("lab-disk-")?;
         let served = Served {
             files: Mutex::new(Files::new(capacity)),
             pacer,
@@ -77,7 +77,9 @@ impl Drop for Mounted {
         drop(self.session.take());
         if let Err(error) = detached {
             let folder = self.folder.path().display();
-            eprintln!("can't unmount {folder}: {error}; try: umount -l {folder}");
+            complain(format_args!(
+                "can't unmount {folder}: {error}; try: umount -l {folder}"
+            ));
         }
     }
 }

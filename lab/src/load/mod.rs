@@ -3,23 +3,45 @@
 //! In a closed loop, each connection sends its next request when its response is complete. In an open loop, requests
 //! have a scheduled time, and latency counts from that time. A server that stalls therefore can't hide the time for
 //! which clients would have waited (coordinated omission).
+//!
+//! One event loop (`engine`) drives connections of HTTP/1.1 (`http1`) and of HTTP/2 (`http2`). Both take requests from
+//! the same schedule and count into the same histograms (`state`), so that their results can be compared.
 
 mod chunks;
+mod counts;
 mod engine;
+mod free;
 pub mod h2load;
+mod handshake;
 mod head;
+mod http1;
+mod http2;
+mod latency;
+mod range;
+mod response;
 mod schedule;
 mod slot;
+mod socket;
+mod state;
+mod targets;
+mod threads;
+mod timer;
 mod tls;
+mod trust;
 mod windows;
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
-use hdrhistogram::Histogram;
+use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
+pub use counts::{Live, Recent};
 pub use engine::run;
+pub use handshake::{HandshakeError, HandshakeFailure};
+pub use latency::Latency;
+pub use targets::{Choice, Replayed};
+pub use threads::run_on_threads;
 pub use tls::LoadTls;
 pub use windows::Window;
 
@@ -32,6 +54,9 @@ pub struct LoadPlan {
     pub paths: Vec<String>,
     /// Numbers that replace `{n}` in the targets one after another: the first number, and how many numbers there are.
     pub numbers: Option<(u64, u64)>,
+    /// Choice of the requests.
+    #[serde(default)]
+    pub choice: Choice,
     /// Value of the Host header of all requests.
     pub host: String,
     /// Headers in addition to Host.
@@ -40,6 +65,10 @@ pub struct LoadPlan {
     pub connections: usize,
     /// Whether connections are reused. If not, each request has its own connection and sends `Connection: close`.
     pub keepalive: bool,
+    /// Whether the connection that has been idle for the longest time sends the next request, so that an open loop uses
+    /// all connections. If not, the connection that became idle last does, and others may never be opened.
+    #[serde(default)]
+    pub rotate: bool,
     /// Number of requests after which the load ends.
     pub requests: Option<u64>,
     /// Seconds after which the load ends.
@@ -53,8 +82,9 @@ pub struct LoadPlan {
     /// Median latency in microseconds at which the server counts as saturated. An open loop ends after a window above
     /// it.
     pub saturated_us: Option<f64>,
-    /// Expected status of each response.
-    pub expect_status: u16,
+    /// Expected status of each response; `None`: 200, and 206 for ranges.
+    #[serde(default)]
+    pub expect_status: Option<u16>,
     /// Expected body length in bytes of each response; `None`: any length.
     pub expect_length: Option<u64>,
     /// Whether each byte is compared with version 0 of the offset body (see [`crate::offset`]). If not, bodies are only
@@ -73,6 +103,10 @@ pub struct LoadPlan {
     pub core: Option<usize>,
     /// TLS of the connections; `None`: clear text.
     pub tls: Option<LoadTls>,
+    /// Most concurrent streams on each connection of HTTP/2; `None`: HTTP/1.1. In clear text, the server has to expect
+    /// HTTP/2 (prior knowledge).
+    #[serde(default)]
+    pub streams: Option<usize>,
 }
 
 impl LoadPlan {
@@ -83,17 +117,19 @@ impl LoadPlan {
             target,
             paths: vec![path.to_owned()],
             numbers: None,
+            choice: Choice::InTurn,
             host: target.to_string(),
             headers: Vec::new(),
             connections: 1,
             keepalive: true,
+            rotate: false,
             requests: None,
             seconds: None,
             rate: None,
             rising_to: None,
             window_seconds: None,
             saturated_us: None,
-            expect_status: 200,
+            expect_status: None,
             expect_length: None,
             verify: false,
             sources: 0,
@@ -102,6 +138,7 @@ impl LoadPlan {
             slow_us: None,
             core: None,
             tls: None,
+            streams: None,
         }
     }
 }
@@ -117,19 +154,46 @@ pub fn run_apart(plan: LoadPlan) -> anyhow::Result<LoadResult> {
 /// Result of running a load.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct LoadResult {
-    /// Number of good responses: those with the expected status, length and content.
+    /// Number of good responses: those with the expected status, length and content. Late ones are included.
     pub requests: u64,
     /// Numbers of unexpected responses, and of requests without a response.
     pub errors: Errors,
     /// Number of body bytes in good responses.
     pub bytes: u64,
-    /// Time in seconds from the first request to the last response.
+    /// Time in seconds to which rates refer, from the start of the load to its end: its planned duration, or the time
+    /// after which it was interrupted or the server was found to be saturated. If all requests ended before that, or no
+    /// duration was planned, the time up to the last response.
     pub seconds: f64,
+    /// Number of good responses that were complete after the end of the load.
+    #[serde(default)]
+    pub late: u64,
+    /// Number of body bytes in late responses.
+    #[serde(default)]
+    pub late_bytes: u64,
+    /// Number of requests that had begun and had neither a response nor an error when the load was interrupted.
+    #[serde(default)]
+    pub unfinished: u64,
+    /// Number of requests of an open loop that were due before the load was interrupted or the server was found to be
+    /// saturated, but were never begun.
+    #[serde(default)]
+    pub unsent: u64,
+    /// Number of times that a request was sent again, because the server had closed an idle connection, refused the
+    /// stream, or no longer answered on the connection.
+    #[serde(default)]
+    pub sent_again: u64,
+    /// The system's error for the first connection that could not be made, or was not made in time.
+    #[serde(default)]
+    pub first_connect_error: Option<ConnectError>,
     /// Number of connections that were made.
     pub connects: u64,
     /// Latencies of good responses, measured up to the last byte from sending the request, or in an open loop from the
-    /// request's scheduled time.
+    /// request's scheduled time. In JSON, `null` if there are none.
+    #[serde(with = "latency::or_null")]
     pub latency: Latency,
+    /// Times from the start of a connection to the time at which it can send, without the handshake
+    /// of TLS. In JSON, `null` if no connection was made.
+    #[serde(default, with = "latency::or_null")]
+    pub connect: Latency,
     /// Number of good responses slower than [`LoadPlan::slow_us`].
     pub slow: u64,
     /// Number of responses by status.
@@ -140,12 +204,50 @@ pub struct LoadResult {
     pub cpu_seconds: f64,
     /// Results for each window, if [`LoadPlan::window_seconds`] is set.
     pub windows: Vec<Window>,
+    /// Seconds from the start of the load to the beginning of the first window whose median latency was above
+    /// [`LoadPlan::saturated_us`].
+    #[serde(default)]
+    pub saturated_seconds: Option<f64>,
+    /// Number of requests per second that were due in the window before that one; `None` if that was the first window, or
+    /// the server was not saturated.
+    #[serde(default)]
+    pub saturated_rate: Option<f64>,
 }
 
 impl LoadResult {
-    /// Returns the number of good responses per second.
+    /// Returns the number of good responses per second up to the end of the load.
     pub fn rate(&self) -> f64 {
-        self.requests as f64 / self.seconds.max(1e-9)
+        self.per_second(self.requests - self.late.min(self.requests))
+    }
+
+    /// Returns the number of body bytes per second in good responses up to the end of the load.
+    pub fn byte_rate(&self) -> f64 {
+        self.per_second(self.bytes - self.late_bytes.min(self.bytes))
+    }
+
+    /// Returns a number that was counted during the load, as a rate per second.
+    pub fn per_second(&self, count: u64) -> f64 {
+        count as f64 / self.seconds.max(1e-9)
+    }
+}
+
+/// Reason why a connection could not be made.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ConnectError {
+    /// Number of the system's error.
+    pub errno: i32,
+    /// Text of the error.
+    pub text: String,
+}
+
+impl ConnectError {
+    fn of(error: Errno) -> ConnectError {
+        let text = error.to_string();
+        let end = text.find(" (os error").unwrap_or(text.len());
+        ConnectError {
+            errno: error.raw_os_error(),
+            text: text[..end].to_owned(),
+        }
     }
 }
 
@@ -154,73 +256,52 @@ impl LoadResult {
 pub struct Errors {
     /// Number of requests for which no connection could be made.
     pub connect: u64,
+    /// Number of requests whose connection had a failed handshake of TLS, or a server without HTTP/2 if that was
+    /// required.
+    #[serde(default)]
+    pub tls: u64,
     /// Number of requests whose connection ended before the response was complete.
     pub closed: u64,
     /// Number of requests whose response was not complete within the timeout.
     pub timeout: u64,
     /// Number of responses with another status than expected.
     pub status: u64,
-    /// Number of responses with another body length than expected.
+    /// Number of responses with 206 whose Content-Range was missing, invalid, or did not fit the requested range.
+    #[serde(default)]
+    pub range: u64,
+    /// Number of responses with another body length than expected, or than their Content-Range has.
     pub length: u64,
-    /// Number of responses that were not valid HTTP/1.1, or had neither Content-Length nor a chunked body.
+    /// Number of requests whose response was not valid, or whose connection violated the protocol.
     pub malformed: u64,
     /// Number of responses whose bytes differed from the offset body (see [`crate::offset`]).
     pub content: u64,
 }
 
 impl Errors {
+    /// Adds the numbers of `other`.
+    fn add(&mut self, other: &Errors) {
+        self.connect += other.connect;
+        self.tls += other.tls;
+        self.closed += other.closed;
+        self.timeout += other.timeout;
+        self.status += other.status;
+        self.range += other.range;
+        self.length += other.length;
+        self.malformed += other.malformed;
+        self.content += other.content;
+    }
+
     /// Returns the sum of all errors.
     pub fn total(&self) -> u64 {
         self.connect
+            + self.tls
             + self.closed
             + self.timeout
             + self.status
+            + self.range
             + self.length
             + self.malformed
             + self.content
-    }
-}
-
-/// Distribution of latencies in microseconds.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
-pub struct Latency {
-    /// Smallest latency.
-    pub min_us: f64,
-    /// Mean latency.
-    pub mean_us: f64,
-    /// Standard deviation of the latency.
-    pub deviation_us: f64,
-    /// Median latency.
-    pub p50_us: f64,
-    /// 90th percentile of the latency.
-    pub p90_us: f64,
-    /// 95th percentile of the latency.
-    pub p95_us: f64,
-    /// 99th percentile of the latency.
-    pub p99_us: f64,
-    /// 99.9th percentile of the latency.
-    pub p999_us: f64,
-    /// Largest latency.
-    pub max_us: f64,
-}
-
-impl Latency {
-    fn of(nanoseconds: &Histogram<u64>) -> Latency {
-        if nanoseconds.is_empty() {
-            return Latency::default();
-        }
-        let at = |quantile| nanoseconds.value_at_quantile(quantile) as f64 / 1000.0;
-        Latency {
-            min_us: nanoseconds.min() as f64 / 1000.0,
-            mean_us: nanoseconds.mean() / 1000.0,
-            deviation_us: nanoseconds.stdev() / 1000.0,
-            p50_us: at(0.5),
-            p90_us: at(0.9),
-            p95_us: at(0.95),
-            p99_us: at(0.99),
-            p999_us: at(0.999),
-            max_us: nanoseconds.max() as f64 / 1000.0,
-        }
     }
 }
 

@@ -1,4 +1,5 @@
-//! The schedule of an open loop: the times of requests at a constant or linearly rising rate. Does no I/O.
+//! The schedule of an open loop: the times of requests at a constant or linearly rising rate, and the thread that sends
+//! each of them. Does no I/O.
 
 use std::time::Duration;
 
@@ -50,14 +51,60 @@ impl Schedule {
     /// Returns the number of requests that are due before this many seconds have passed.
     pub(super) fn before(&self, seconds: f64) -> u64 {
         let count = seconds * (self.from + 0.5 * self.slope * seconds);
-        // Request 0 is due at 0 s, so the number is rounded up.
-        count.max(0.0).ceil() as u64
+        // Request 0 is due at 0 s, so the number is rounded up, but not because of a rounding error.
+        (count - 1e-6).max(0.0).ceil() as u64
+    }
+}
+
+/// One of several threads, which take turns with the requests of a load: request `k` of the load belongs to thread `k`
+/// modulo the number of threads.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Turn {
+    /// Number of the thread, counted from 0.
+    pub(super) number: u64,
+    pub(super) threads: u64,
+}
+
+impl Turn {
+    pub(super) fn new(number: usize, threads: usize) -> Turn {
+        Turn {
+            number: number as u64,
+            threads: threads.max(1) as u64,
+        }
+    }
+
+    /// Returns the number in the whole load of the thread's request number `own`, both counted from 0.
+    pub(super) fn place(self, own: u64) -> u64 {
+        own.saturating_mul(self.threads).saturating_add(self.number)
+    }
+
+    /// Returns how many of the first `whole` requests of the load belong to the thread.
+    pub(super) fn count(self, whole: u64) -> u64 {
+        whole.saturating_sub(self.number).div_ceil(self.threads)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn threads_take_turns_with_all_requests() {
+        let turns: Vec<Turn> = (0..3).map(|number| Turn::new(number, 3)).collect();
+        let mut places: Vec<u64> = Vec::new();
+        for own in 0..5 {
+            places.extend(turns.iter().map(|turn| turn.place(own)));
+        }
+        assert_eq!(places, (0..15).collect::<Vec<u64>>());
+        for whole in 0..20 {
+            let counts: Vec<u64> = turns.iter().map(|turn| turn.count(whole)).collect();
+            assert_eq!(counts.iter().sum::<u64>(), whole);
+            for (turn, count) in turns.iter().zip(counts) {
+                assert!(count == 0 || turn.place(count - 1) < whole);
+                assert!(turn.place(count) >= whole);
+            }
+        }
+    }
 
     fn schedule(rate: f64, rising_to: Option<f64>, seconds: Option<f64>) -> Schedule {
         let plan = LoadPlan {
@@ -76,6 +123,7 @@ mod tests {
         assert_eq!(steady.due(0), Duration::ZERO);
         assert_eq!(steady.due(100), Duration::from_millis(500));
         assert_eq!(steady.before(0.5), 100);
+        assert_eq!(schedule(100.0, None, None).before(0.07), 7);
     }
 
     #[test]

@@ -5,17 +5,21 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::time::Instant;
 
 use rustix::io::Errno;
-use rustix::net::{
-    self, AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, ipproto, sockopt,
-};
+use rustix::net::{self, RecvFlags, SendFlags, sockopt};
 
 use super::chunks::Chunks;
-use super::head::{Parsed, parse};
+use super::head::{Body, Head, Parsed, parse};
+use super::range::ContentRange;
+use super::response::{Expected, Failure};
+use super::socket::{self, Sources};
+use super::targets::Chosen;
 use super::tls::{Secrets, Session};
 use crate::offset;
 
 /// Maximum number of bytes per read while a response head is expected.
 const HEAD_READ: usize = 16 << 10;
+/// Maximum number of reads from one connection before other events are handled.
+pub(super) const READS_MAX: usize = 32;
 
 /// State of a connection slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -32,40 +36,19 @@ pub(super) enum State {
     Body { length: u64, left: u64, close: bool },
     /// A chunked body is being received.
     Chunked { chunks: Chunks, close: bool },
-}
-
-/// Reason why a request failed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Failure {
-    Connect,
-    Closed,
-    /// The server closed a reused connection before any byte of the response arrived. The request is sent again.
-    Stale,
-    Timeout,
-    /// The status was not the expected one. The value is the received status.
-    Status(u16),
-    Length,
-    Malformed,
-    Content,
+    /// A body is being received that ends with the connection; `length` of its bytes have arrived.
+    UntilClose { length: u64 },
 }
 
 /// Result of reading from a connection slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Progress {
     Waiting,
-    /// The response is complete. `close`: whether the server is going to close the connection.
+    /// The response is complete. `close`: whether the connection can't be used any more.
     Whole {
         length: u64,
         close: bool,
     },
-}
-
-/// Properties that a response must have to be counted as good.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Expected {
-    pub(super) status: u16,
-    pub(super) length: Option<u64>,
-    pub(super) verify: bool,
 }
 
 #[derive(Debug)]
@@ -73,13 +56,20 @@ pub(super) struct Slot {
     pub(super) socket: Option<OwnedFd>,
     /// The connection's TLS, if the load has any.
     session: Option<Session>,
-    /// Whether the last read found no bytes.
-    found_nothing: bool,
     pub(super) state: State,
     /// Time from which latency counts: when the request was sent, or in an open loop its scheduled time.
     pub(super) began: Instant,
-    /// Number of the current request within the load, counted from 0.
-    pub(super) number: u64,
+    /// The current request.
+    pub(super) chosen: Chosen,
+    /// Time at which the connection was begun.
+    pub(super) connecting_since: Instant,
+    /// The range that the current response has.
+    pub(super) range: ContentRange,
+    /// The first failure of the current response. The rest of the response is received nevertheless, so that the
+    /// connection can be used again.
+    pub(super) failure: Option<Failure>,
+    /// Whether the session may have bytes that have not been read, for which the socket causes no event.
+    pub(super) has_more: bool,
     /// Numbers of responses on the current socket (`answered`), and of good responses on all sockets of this slot
     /// (`good`).
     pub(super) answered: u64,
@@ -93,10 +83,13 @@ impl Slot {
         Slot {
             socket: None,
             session: None,
-            found_nothing: false,
             state: State::Absent,
             began: now,
-            number: 0,
+            chosen: Chosen::default(),
+            connecting_since: now,
+            range: ContentRange::Missing,
+            failure: None,
+            has_more: false,
             answered: 0,
             good: 0,
             partial: Vec::new(),
@@ -107,29 +100,13 @@ impl Slot {
     pub(super) fn connect(
         &mut self,
         target: &SocketAddr,
-        source: Option<SocketAddr>,
+        sources: &mut Sources,
         secrets: Option<&Secrets>,
     ) -> Result<(), Failure> {
-        let family = match target {
-            SocketAddr::V4(_) => AddressFamily::INET,
-            SocketAddr::V6(_) => AddressFamily::INET6,
-        };
-        let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
-        let socket = net::socket_with(family, SocketType::STREAM, flags, Some(ipproto::TCP))
-            .map_err(|_| Failure::Connect)?;
-        if let Some(source) = source {
-            // Without SO_REUSEADDR, a port could not be bound while an earlier connection from it is in TIME_WAIT.
-            sockopt::set_socket_reuseaddr(&socket, true).map_err(|_| Failure::Connect)?;
-            net::bind(&socket, &source).map_err(|_| Failure::Connect)?;
-        }
-        // Each request is a single write, so TCP_NODELAY only saves time. If the kernel refuses it, that is no failure.
-        let _ = sockopt::set_tcp_nodelay(&socket, true);
-        match net::connect(&socket, target) {
-            Ok(()) | Err(Errno::INPROGRESS) => {}
-            Err(_) => return Err(Failure::Connect),
-        }
+        self.connecting_since = Instant::now();
+        let socket = socket::connect(target, sources)?;
         self.session = match secrets {
-            Some(secrets) => Some(secrets.session().ok_or(Failure::Connect)?),
+            Some(secrets) => Some(secrets.session().ok_or(Failure::Tls)?),
             None => None,
         };
         self.socket = Some(socket);
@@ -141,8 +118,13 @@ impl Slot {
     /// Sends the request in one write: the socket's buffer always has space for one request. Does nothing while the
     /// connection is not established.
     pub(super) fn send(&mut self, request: &[u8]) -> Result<(), Failure> {
-        let socket = self.socket.as_ref().ok_or(Failure::Connect)?;
+        let socket = self.socket.as_ref().ok_or(Failure::Closed)?;
         self.partial.clear();
+        self.failure = None;
+        if self.state == State::Idle {
+            // Also if sending fails, the slot has a request, which is sent again on another connection.
+            self.state = State::Head;
+        }
         if let Some(session) = &mut self.session {
             return match session.send(socket, request) {
                 Ok(true) => {
@@ -151,7 +133,12 @@ impl Slot {
                     Ok(())
                 }
                 Ok(false) if self.state == State::Connecting => Ok(()),
-                _ if self.state == State::Connecting => Err(Failure::Connect),
+                Err(error) if self.state == State::Connecting => {
+                    Err(match error.raw_os_error().map(Errno::from_raw_os_error) {
+                        Some(error) => connect_failure(error, Failure::Tls),
+                        None => Failure::Tls,
+                    })
+                }
                 _ => Err(self.cut()),
             };
         }
@@ -161,24 +148,41 @@ impl Slot {
                 Ok(())
             }
             Err(Errno::AGAIN) if self.state == State::Connecting => Ok(()),
-            _ if self.state == State::Connecting => Err(Failure::Connect),
+            Err(error) if self.state == State::Connecting => {
+                Err(connect_failure(error, Failure::Closed))
+            }
             _ => Err(self.cut()),
         }
     }
 
     /// Reads received bytes, up to a maximum, and processes them as the state of the slot requires. With TLS, reads
-    /// until no bytes are available, because the socket says nothing about decrypted bytes that have not been read.
+    /// several times and sets `has_more` if bytes may be left, because the socket says nothing about decrypted bytes.
+    ///
+    /// Errors: the first failure of the response, after which the connection can't be used any more.
     pub(super) fn receive(
         &mut self,
         buffer: &mut [u8],
         expected: &Expected,
     ) -> Result<Progress, Failure> {
-        loop {
+        let progress = self.receive_several(buffer, expected);
+        progress.map_err(|failure| self.failure.unwrap_or(failure))
+    }
+
+    fn receive_several(
+        &mut self,
+        buffer: &mut [u8],
+        expected: &Expected,
+    ) -> Result<Progress, Failure> {
+        self.has_more = false;
+        for _ in 0..READS_MAX {
             let progress = self.receive_some(buffer, expected)?;
-            if self.session.is_none() || self.found_nothing || progress != Progress::Waiting {
+            let is_drained = self.session.as_ref().is_none_or(Session::is_drained);
+            if is_drained || progress != Progress::Waiting {
                 return Ok(progress);
             }
         }
+        self.has_more = true;
+        Ok(Progress::Waiting)
     }
 
     fn receive_some(
@@ -195,6 +199,7 @@ impl Slot {
                 };
                 self.chunks(chunks, close, &buffer[..count], expected)
             }
+            State::UntilClose { length } => self.receive_until_close(length, buffer, expected),
             // No bytes are expected in this state, so the event is most likely the close of the connection.
             _ => Err(Failure::Stale),
         }
@@ -216,36 +221,73 @@ impl Slot {
             joined = std::mem::take(&mut self.partial);
             &joined[..]
         };
-        let head = match parse(bytes) {
-            Parsed::Whole(head) => head,
-            Parsed::Malformed => return Err(Failure::Malformed),
-            Parsed::Partial => {
-                self.partial = bytes.to_vec();
-                return Ok(Progress::Waiting);
+        self.head(bytes, expected)
+    }
+
+    /// Processes the received bytes from the beginning of a response on. Interim responses are skipped.
+    fn head(&mut self, mut bytes: &[u8], expected: &Expected) -> Result<Progress, Failure> {
+        let head = loop {
+            match parse(bytes) {
+                Parsed::Whole(head) if is_interim(&head) => bytes = &bytes[head.end..],
+                Parsed::Whole(head) => break head,
+                Parsed::Malformed => return Err(Failure::Malformed),
+                Parsed::Partial => {
+                    self.partial = bytes.to_vec();
+                    return Ok(Progress::Waiting);
+                }
             }
         };
-        if head.status != expected.status {
-            return Err(Failure::Status(head.status));
-        }
+        self.range = head.range;
+        self.check(expected.check_head(self.chosen, head.status, head.range));
         let body = &bytes[head.end..];
-        let Some(length) = head.length else {
-            return self.chunks(Chunks::new(), head.close, body, expected);
+        let length = match head.body {
+            Body::Length(length) => length,
+            Body::Chunked => return self.chunks(Chunks::new(), head.close, body, expected),
+            Body::UntilClose => return self.until_close(0, body, expected),
         };
-        if expected.length.is_some_and(|expected| expected != length) {
-            return Err(Failure::Length);
-        }
+        self.check(expected.check_length(self.chosen, self.range, length));
         let left = length
             .checked_sub(body.len() as u64)
             .ok_or(Failure::Length)?;
-        if expected.verify && offset::verify_offset(0, body).is_err() {
-            return Err(Failure::Content);
-        }
+        self.verify(expected, 0, body);
         self.state = State::Body {
             length,
             left,
             close: head.close,
         };
         Ok(self.progress())
+    }
+
+    fn receive_until_close(
+        &mut self,
+        length: u64,
+        buffer: &mut [u8],
+        expected: &Expected,
+    ) -> Result<Progress, Failure> {
+        match self.read_or_end(buffer, body_flags(expected))? {
+            None => Ok(Progress::Waiting),
+            Some(0) => {
+                self.check(expected.check_length(self.chosen, self.range, length));
+                Ok(Progress::Whole {
+                    length,
+                    close: true,
+                })
+            }
+            Some(count) => self.until_close(length, &buffer[..count], expected),
+        }
+    }
+
+    /// Processes received bytes of a body that ends with the connection.
+    fn until_close(
+        &mut self,
+        length: u64,
+        bytes: &[u8],
+        expected: &Expected,
+    ) -> Result<Progress, Failure> {
+        self.verify(expected, length, bytes);
+        let length = length + bytes.len() as u64;
+        self.state = State::UntilClose { length };
+        Ok(Progress::Waiting)
     }
 
     /// Decodes received bytes of a chunked body.
@@ -256,23 +298,15 @@ impl Slot {
         bytes: &[u8],
         expected: &Expected,
     ) -> Result<Progress, Failure> {
-        let mut right = true;
         let whole = chunks
-            .feed(bytes, |at, content| {
-                right &= !expected.verify || offset::verify_offset(at, content).is_ok();
-            })
+            .feed(bytes, |at, content| self.verify(expected, at, content))
             .map_err(|_| Failure::Malformed)?;
-        if !right {
-            return Err(Failure::Content);
-        }
         self.state = State::Chunked { chunks, close };
         if !whole {
             return Ok(Progress::Waiting);
         }
         let length = chunks.length;
-        if expected.length.is_some_and(|expected| expected != length) {
-            return Err(Failure::Length);
-        }
+        self.check(expected.check_length(self.chosen, self.range, length));
         self.state = State::Body {
             length,
             left: 0,
@@ -297,17 +331,10 @@ impl Slot {
         let most = usize::try_from(left)
             .unwrap_or(usize::MAX)
             .min(buffer.len());
-        // On TCP sockets, MSG_TRUNC makes the kernel discard the bytes, which saves copying them.
-        let flags = match expected.verify {
-            true => RecvFlags::empty(),
-            false => RecvFlags::TRUNC,
-        };
-        let Some(count) = self.read(&mut buffer[..most], flags)? else {
+        let Some(count) = self.read(&mut buffer[..most], body_flags(expected))? else {
             return Ok(Progress::Waiting);
         };
-        if expected.verify && offset::verify_offset(length - left, &buffer[..count]).is_err() {
-            return Err(Failure::Content);
-        }
+        self.verify(expected, length - left, &buffer[..count]);
         let left = left.saturating_sub(count as u64);
         self.state = State::Body {
             length,
@@ -315,6 +342,20 @@ impl Slot {
             close,
         };
         Ok(self.progress())
+    }
+
+    /// Records the outcome of a check, unless the response has failed already.
+    fn check(&mut self, outcome: Result<(), Failure>) {
+        self.failure = self.failure.or(outcome.err());
+    }
+
+    /// Compares these bytes of the body, from position `at` on, with the offset body if that is expected.
+    fn verify(&mut self, expected: &Expected, at: u64, bytes: &[u8]) {
+        if expected.verify && self.failure.is_none() {
+            let first = self.chosen.range.map_or(0, |(first, _)| first);
+            let verified = offset::verify_offset(first.saturating_add(at), bytes);
+            self.check(verified.map_err(|_| Failure::Content));
+        }
     }
 
     fn progress(&mut self) -> Progress {
@@ -334,28 +375,47 @@ impl Slot {
 
     /// Reads from the socket. Returns `None` if no bytes are available.
     fn read(&mut self, buffer: &mut [u8], flags: RecvFlags) -> Result<Option<usize>, Failure> {
+        match self.read_or_end(buffer, flags)? {
+            Some(0) => Err(self.cut()),
+            read => Ok(read),
+        }
+    }
+
+    /// Reads from the socket. Returns `None` if no bytes are available, and 0 if the server has closed the connection
+    /// in an orderly way.
+    fn read_or_end(
+        &mut self,
+        buffer: &mut [u8],
+        flags: RecvFlags,
+    ) -> Result<Option<usize>, Failure> {
         let socket = self.socket.as_ref().ok_or(Failure::Closed)?;
         if let Some(session) = &mut self.session {
-            let read = session.read(socket, buffer);
-            self.found_nothing = matches!(read, Ok(None));
-            return match read {
-                Ok(Some(0)) | Err(_) => Err(self.cut()),
-                Ok(read) => Ok(read),
-            };
+            return session.read(socket, buffer).map_err(|_| self.cut());
         }
         match net::recv(socket.as_fd(), buffer, flags) {
-            Ok((_, 0)) => Err(self.cut()),
             Ok((_, count)) => Ok(Some(count)),
             Err(Errno::AGAIN | Errno::INTR) => Ok(None),
             Err(_) => Err(self.cut()),
         }
     }
 
+    /// Returns the failure of a connection that has ended.
     fn cut(&self) -> Failure {
+        if self.session.as_ref().is_some_and(Session::is_handshaking) {
+            return Failure::Tls;
+        }
         let untouched = matches!(self.state, State::Head | State::Idle) && self.partial.is_empty();
         match untouched && self.answered > 0 {
             true => Failure::Stale,
             false => Failure::Closed,
+        }
+    }
+
+    /// Returns the failure of a connection that could not be made; `None` if it may still be made.
+    pub(super) fn connect_failure(&self) -> Option<Failure> {
+        match self.socket.as_ref().map(sockopt::socket_error) {
+            Some(Ok(Err(error))) => Some(connect_failure(error, Failure::Closed)),
+            _ => None,
         }
     }
 
@@ -364,11 +424,34 @@ impl Slot {
         self.session = None;
         self.socket = None;
         self.state = State::Absent;
+        self.has_more = false;
         self.partial.clear();
     }
 
     /// Whether a request is in progress on this slot.
     pub(super) fn busy(&self) -> bool {
         !matches!(self.state, State::Absent | State::Idle)
+    }
+}
+
+/// Whether another head follows this one.
+fn is_interim(head: &Head) -> bool {
+    (100..200).contains(&head.status) && head.status != 101
+}
+
+/// Returns the flags for reading a body. On TCP sockets, MSG_TRUNC makes the kernel discard the bytes, which saves
+/// copying them.
+fn body_flags(expected: &Expected) -> RecvFlags {
+    match expected.verify {
+        true => RecvFlags::empty(),
+        false => RecvFlags::TRUNC,
+    }
+}
+
+/// Returns the failure of the first write on a connection: `closed` if the connection was made and then closed.
+pub(super) fn connect_failure(error: Errno, closed: Failure) -> Failure {
+    match error {
+        Errno::CONNRESET | Errno::PIPE => closed,
+        _ => Failure::Connect(error),
     }
 }

@@ -59,6 +59,7 @@ pub(super) fn seen(head: Head, connection: u64, nth_on_connection: u64) -> Seen 
         range: None,
         sent: 0,
         outcome: Outcome::Pending,
+        ended: None,
     }
 }
 

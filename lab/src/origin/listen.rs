@@ -17,8 +17,14 @@ use super::fault::Ending;
 use super::record::{Connection, Outcome, Seen};
 use super::wire::{Stop, Wire};
 use super::{Accept, Shared, http2};
+use crate::noise::mix;
 
-const BACKLOG: i32 = 4096;
+/// Connections that may wait until they are accepted, unless the options have a number.
+const BACKLOG: u32 = 4096;
+
+/// Time by which the origin may be late with new connections and still catch up, so that it accepts them at the same
+/// rate on a busy machine.
+const LATE_MAX: Duration = Duration::from_millis(100);
 
 /// Longest wait until a listening socket is closed.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(10);
@@ -113,7 +119,8 @@ fn bound(address: SocketAddr, beside: bool) -> io::Result<Socket> {
 }
 
 fn listen(socket: Socket, handle: &Handle, shared: Arc<Shared>) -> anyhow::Result<State> {
-    socket.listen(BACKLOG)?;
+    let backlog = shared.backlog.unwrap_or(BACKLOG);
+    socket.listen(i32::try_from(backlog)?)?;
     let _runtime = handle.enter();
     let (ended, closed) = mpsc::channel();
     let listening = Listening {
@@ -125,6 +132,7 @@ fn listen(socket: Socket, handle: &Handle, shared: Arc<Shared>) -> anyhow::Resul
 }
 
 async fn accept(listening: Listening, shared: Arc<Shared>) {
+    let mut free_at = Instant::now();
     loop {
         let Ok((stream, peer)) = listening.listener.accept().await else {
             // Most likely the process is out of file descriptors, so wait until other connections have ended.
@@ -139,12 +147,27 @@ async fn accept(listening: Listening, shared: Arc<Shared>) {
             requests: 0,
             received: Vec::new(),
             malformed: false,
-            closed: false,
+            closed: None,
         });
-        let mut open = shared.open.lock();
-        let task = tokio::spawn(connection(stream, id, shared.clone()));
-        open.insert(id, task.abort_handle());
+        start(stream, id, &shared);
+        let (accept_time, at_once) = {
+            let rules = shared.rules.lock();
+            (rules.accept_time, rules.accepts_at_once)
+        };
+        if !accept_time.is_zero() {
+            free_at = free_at.max(Instant::now() - LATE_MAX) + accept_time;
+            if mix(id).is_multiple_of(at_once.max(1)) {
+                tokio::time::sleep_until(free_at.into()).await;
+            }
+        }
     }
+}
+
+/// Serves a new connection in a task of its own.
+fn start(stream: TcpStream, id: u64, shared: &Arc<Shared>) {
+    let mut open = shared.open.lock();
+    let task = tokio::spawn(connection(stream, id, shared.clone()));
+    open.insert(id, task.abort_handle());
 }
 
 /// The entry of an open connection in the origin's list. Dropping the value removes the entry, also if the connection's

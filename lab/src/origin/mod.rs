@@ -59,6 +59,9 @@ pub struct OriginOptions {
     pub send_buffer: Option<usize>,
     /// Size in bytes of each connection's receive buffer in the kernel.
     pub receive_buffer: Option<usize>,
+    /// Number of connections that may wait until the origin accepts them; `None`: 4096. The kernel ignores attempts to
+    /// connect beyond that, so that clients try again after a second.
+    pub backlog: Option<u32>,
     /// Whether the origin's record keeps only sums, and drops completed requests and connections. Meant for long runs.
     pub forget: bool,
 }
@@ -70,6 +73,7 @@ impl Default for OriginOptions {
             rules: ConnectionRules::default(),
             send_buffer: None,
             receive_buffer: None,
+            backlog: None,
             forget: false,
         }
     }
@@ -80,6 +84,11 @@ impl Default for OriginOptions {
 pub struct ConnectionRules {
     /// Treatment of newly accepted connections.
     pub accept: Accept,
+    /// Time that the origin spends on each new connection before it accepts further ones.
+    pub accept_time: Duration,
+    /// Mean number of new connections that the origin accepts one after the other before it spends that time on all of
+    /// them. The numbers are random, so that the times at which it accepts are in step with no client.
+    pub accepts_at_once: u64,
     /// Whether connections stay open after a response.
     pub keepalive: bool,
     /// Time after which an idle connection is closed.
@@ -96,6 +105,8 @@ impl Default for ConnectionRules {
     fn default() -> Self {
         ConnectionRules {
             accept: Accept::Serve,
+            accept_time: Duration::ZERO,
+            accepts_at_once: 1,
             keepalive: true,
             idle_timeout: None,
             max_requests: None,
@@ -137,6 +148,7 @@ struct Shared {
     open: Mutex<HashMap<u64, AbortHandle>>,
     send_buffer: Option<usize>,
     receive_buffer: Option<usize>,
+    backlog: Option<u32>,
 }
 
 #[derive(Debug, Default)]
@@ -160,6 +172,7 @@ impl Origin {
             open: Mutex::default(),
             send_buffer: options.send_buffer,
             receive_buffer: options.receive_buffer,
+            backlog: options.backlog,
         });
         let handle = runtime.handle().clone();
         let door = Door::open(options.address, &handle, shared.clone())

@@ -61,6 +61,8 @@ pub struct Seen {
     pub sent: u64,
     /// State of the response.
     pub outcome: Outcome,
+    /// Time at which the response ended; `None` while it is pending.
+    pub ended: Option<Instant>,
 }
 
 /// Maximum length of [`Seen::body`] in bytes.
@@ -116,8 +118,8 @@ pub struct Connection {
     pub received: Vec<u8>,
     /// Whether a request head on the connection could not be parsed, or the client has violated HTTP/2.
     pub malformed: bool,
-    /// Whether the connection has ended.
-    pub closed: bool,
+    /// Time at which the connection ended; `None` while it is open.
+    pub closed: Option<Instant>,
 }
 
 /// Everything recorded since the origin was started or its record was cleared.
@@ -172,12 +174,15 @@ impl Record {
         };
         self.connections
             .iter()
-            .all(|one| one.closed || aborts(one.id))
+            .all(|one| one.closed.is_some() || aborts(one.id))
     }
 
     /// Returns the number of open connections.
     pub fn open_connections(&self) -> usize {
-        self.connections.iter().filter(|one| !one.closed).count()
+        self.connections
+            .iter()
+            .filter(|one| one.closed.is_none())
+            .count()
     }
 
     /// Whether no request is in progress.
@@ -232,7 +237,7 @@ impl Recorder {
     pub(super) fn reset(&self) {
         let mut record = self.inner.record.lock();
         let mut open = std::mem::take(&mut record.connections);
-        open.retain(|one| !one.closed);
+        open.retain(|one| one.closed.is_none());
         *record = Record {
             connections: open,
             next_request: record.next_request,
@@ -302,7 +307,10 @@ impl Recorder {
             };
             match forget {
                 true => drop(record.requests.remove(at)),
-                false => record.requests[at].outcome = outcome,
+                false => {
+                    record.requests[at].outcome = outcome;
+                    record.requests[at].ended = Some(Instant::now());
+                }
             }
         });
     }
@@ -311,7 +319,7 @@ impl Recorder {
     pub(super) fn disconnected(&self, id: u64) {
         match self.inner.forget {
             true => self.update(|record| record.connections.retain(|one| one.id != id)),
-            false => self.connection(id, |connection| connection.closed = true),
+            false => self.connection(id, |connection| connection.closed = Some(Instant::now())),
         }
     }
 

@@ -249,7 +249,8 @@ impl Wire {
     }
 
     fn closed(&self) {
-        self.recorder.connection(self.id, |one| one.closed = true);
+        self.recorder
+            .connection(self.id, |one| one.closed = Some(std::time::Instant::now()));
     }
 }
 

@@ -14,7 +14,8 @@ use serde::Serialize;
 
 use crate::bench::raise_descriptor_limit;
 use crate::caches::{self, Rival};
-use crate::disk::Usage;
+use crate::configurations::Configurations;
+use crate::disk::{Profile, Usage};
 use crate::figures::{self, Figure, Measured, Spec};
 use slow::Subject;
 use test_bed::TestBed;
@@ -247,6 +248,8 @@ pub struct Report {
     pub real: Vec<RealRow>,
     /// Figures with their goals.
     pub figures: Vec<Figure>,
+    /// Configurations of the servers.
+    pub configurations: Configurations,
     /// Remarks, including values that could not be measured and why.
     pub notes: Vec<String>,
 }
@@ -290,6 +293,11 @@ pub struct RealRow {
 }
 
 impl Report {
+    /// Whether no part has a result.
+    pub fn is_empty(&self) -> bool {
+        self.layouts.is_empty() && self.real.is_empty()
+    }
+
     /// Renders the tables and the notes.
     pub fn render(&self) -> String {
         table::render(self)
@@ -327,6 +335,8 @@ pub fn run(options: &Options, progress: &dyn Fn(&str)) -> anyhow::Result<Report>
     let figures = figures::compare(options.specs(), &trial.sluice, rival);
     let mut notes = trial.sluice.notes;
     notes.extend(trial.nginx.notes);
+    let mut configurations = trial.sluice.configurations;
+    configurations.append(trial.nginx.configurations);
     Ok(Report {
         rate: options.rate,
         size: options.size,
@@ -340,6 +350,7 @@ pub fn run(options: &Options, progress: &dyn Fn(&str)) -> anyhow::Result<Report>
         layouts: trial.layouts,
         real: trial.real,
         figures,
+        configurations,
         notes,
     })
 }
@@ -360,11 +371,12 @@ impl Trial<'_> {
     fn layout(&mut self, subject: Subject) -> Option<LayoutRow> {
         let mut row = None;
         let name = subject.name();
-        self.sluice.part(&name, self.progress, |_| {
+        self.sluice.part(&name, self.progress, |measured| {
             row = Some(slow::measure(
                 self.options,
                 &mut self.bed,
                 subject,
+                &mut measured.configurations,
                 self.progress,
             )?);
             Ok(())
@@ -394,29 +406,41 @@ impl Trial<'_> {
         }
     }
 
-    /// Measures nginx, which has only one layout: a cache on each disk. For each number of disks, the faster of two
-    /// configurations counts: writes in the workers, or in threads.
+    /// Measures nginx, which has only one layout of its own: a cache on each disk. For each number of disks, the faster
+    /// of two configurations counts: writes in the workers, or in threads. btrfs makes mirrors and stripes; they are
+    /// compared with one disk that has btrfs, too.
     fn slow_nginx(&mut self) {
         let mut faster = |disks| {
-            let rows = [false, true].map(|threads| self.layout(Subject::Nginx(disks, threads)));
-            let rows: Vec<LayoutRow> = rows.into_iter().flatten().collect();
-            let over = most_over(rows.iter());
-            let mut rows = rows.into_iter();
-            let first = rows.next()?;
-            let best = rows.fold(first, |best, row| match row.ratio > best.ratio {
-                true => row,
-                false => best,
+            let rows = [false, true].map(|threads| {
+                let row = self.layout(Subject::Nginx(disks, threads));
+                row.map(|row| (row, threads))
             });
-            over.map(|over| (best, over))
+            let rows = rows.into_iter().flatten();
+            rows.max_by(|(one, _), (other, _)| one.ratio.total_cmp(&other.ratio))
         };
         let (single, hash) = (faster(1), faster(2));
-        if let Some((single, over)) = single {
-            let nginx = &mut self.nginx;
-            nginx.put("clients", single.ratio);
-            nginx.put("driven", single.stored / self.options.rate as f64);
+        let Some((single, threads)) = single else {
+            return;
+        };
+        let joined = |profile| Subject::NginxJoined(profile, threads);
+        let base = self.layout(joined(Profile::Single));
+        let others = base.as_ref().map(|_| {
+            [Profile::Mirror, Profile::Stripe].map(|profile| self.layout(joined(profile)))
+        });
+        let nginx = &mut self.nginx;
+        nginx.put("clients", single.ratio);
+        nginx.put("driven", single.stored / self.options.rate as f64);
+        if let Some(over) = most_over(self.layouts.iter().filter(|row| is_of_nginx(row))) {
             nginx.put("over", over);
-            if let Some((hash, _)) = hash {
-                nginx.put("hash", hash.stored / single.stored.max(1.0));
+        }
+        if let Some((hash, _)) = hash {
+            nginx.put("hash", hash.stored / single.stored.max(1.0));
+        }
+        for (base, rows) in base.into_iter().zip(others) {
+            for (key, row) in ["mirror", "stripe"].into_iter().zip(rows) {
+                if let Some(row) = row {
+                    nginx.put(key, row.stored / base.stored.max(1.0));
+                }
             }
         }
     }
@@ -457,6 +481,10 @@ impl Trial<'_> {
                 });
         }
     }
+}
+
+fn is_of_nginx(row: &LayoutRow) -> bool {
+    row.name.starts_with("nginx")
 }
 
 fn most_over<'a>(rows: impl Iterator<Item = &'a LayoutRow>) -> Option<f64> {

@@ -4,9 +4,9 @@
 use std::path::Path;
 use std::process::Command;
 
+use crate::scratch::Folder;
 use anyhow::Context as _;
 use serde_json::Value;
-use tempfile::TempDir;
 
 use super::slow::{start_nginx, start_sluice};
 use super::test_bed::{Asking, LENGTH, Phase, Server, Storage, TestBed, middle, stored};
@@ -23,20 +23,27 @@ const FIO_SIZE: u64 = 4 << 30;
 /// Rate of the load below the maximum, relative to the throughput without a cache.
 const SHARE: f64 = 0.7;
 
+/// Names of caches in the table.
+const MEMORY: &str = "cache in memory";
+const DISK: &str = "cache on the disk";
+
+fn row_name(server: &str, cache: &str) -> String {
+    format!("{server}, {cache}")
+}
+
 /// A temporary folder on the machine's disk, and the throughput of that disk.
 pub(super) struct Ground {
-    folder: TempDir,
+    folder: Folder,
     /// Bytes per second of sequential writes with direct I/O.
     pub(super) disk_rate: f64,
 }
 
 impl Ground {
     pub(super) fn new(options: &Options, progress: &dyn Fn(&str)) -> anyhow::Result<Ground> {
-        let mut builder = tempfile::Builder::new();
-        builder.prefix("lab-placement-");
+        let prefix = "lab-placement-";
         let folder = match &options.folder {
-            Some(folder) => builder.tempdir_in(folder)?,
-            None => builder.tempdir()?,
+            Some(folder) => Folder::new_in(prefix, folder)?,
+            None => Folder::new(prefix)?,
         };
         let disk_rate = direct_rate(folder.path())?;
         progress(&format!(
@@ -90,6 +97,11 @@ pub(super) fn sluice(
     let volume = Volume::new(places[0].path().join("volume"), options.real_size);
     let storing = start_sluice(options, bed, vec![volume], Vec::new())?;
     let keeps_nothing = start_sluice(options, bed, Vec::new(), Vec::new())?;
+    for (what, server) in [(MEMORY, &keeps_nothing), (DISK, &storing)] {
+        measured
+            .configurations
+            .keep(&row_name("Sluice", what), server.configuration());
+    }
     let mut trial = Trial {
         options,
         bed,
@@ -130,6 +142,9 @@ pub(super) fn nginx(
 ) -> anyhow::Result<Vec<RealRow>> {
     let places = [ground.place("nginx")?];
     let server = start_nginx(options, bed, &places, options.real_size, false)?;
+    measured
+        .configurations
+        .keep(&row_name("nginx", DISK), server.configuration());
     let mut trial = Trial {
         options,
         bed,
@@ -178,8 +193,8 @@ impl Runs {
     fn rows(&self, server_name: &str) -> Vec<RealRow> {
         let all = [
             ("no cache", &self.plain),
-            ("cache in memory", &self.memory),
-            ("cache on the disk", &self.stored),
+            (MEMORY, &self.memory),
+            (DISK, &self.stored),
         ];
         let run = all.into_iter().filter(|(_, phases)| !phases.is_empty());
         run.map(|(what, phases)| {
@@ -188,7 +203,7 @@ impl Runs {
             order.sort_by(|one, other| one.rate.total_cmp(&other.rate));
             let median = order.get(order.len() / 2);
             RealRow {
-                name: format!("{server_name}, {what}"),
+                name: row_name(server_name, what),
                 clients: middle(phases, |phase| phase.rate),
                 cpu_ns: middle(phases, |phase| phase.cpu_ns),
                 stored: middle(phases, |phase| {

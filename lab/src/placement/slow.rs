@@ -1,12 +1,16 @@
 //! The parts `slow` and `tmpfs`: layouts on slow disks, and one volume on tmpfs.
 
+use std::path::Path;
+
 use anyhow::Context as _;
 
 use super::test_bed::{Asking, PLAIN, Phase, Server, Storage, TestBed, middle};
 use super::{Layout, LayoutRow, Options};
 use crate::bench::{Route, Sluice, SluiceOptions, Volume};
-use crate::disk::{Pace, SlowDisk, Usage};
+use crate::configurations::Configurations;
+use crate::disk::{JoinedDisks, Pace, Profile, SlowDisk, Usage};
 use crate::rivals::{Nginx, NginxMode, NginxOptions};
+use crate::scratch::Folder;
 
 /// Duration in seconds of the warm-up load before the first measured run.
 const WARM_UP_SECONDS: f64 = 0.5;
@@ -20,6 +24,8 @@ pub(super) enum Subject {
     Sluice(Layout),
     /// nginx with a cache on each of this many disks. The flag says whether threads write.
     Nginx(usize, bool),
+    /// nginx with one cache on disks that btrfs joins. The flag says whether threads write.
+    NginxJoined(Profile, bool),
     /// Sluice and nginx on tmpfs.
     SluiceTmpfs,
     NginxTmpfs,
@@ -30,7 +36,24 @@ impl Subject {
         match self {
             Subject::Sluice(layout) => layout.disks(),
             Subject::Nginx(disks, _) => disks,
-            Subject::SluiceTmpfs | Subject::NginxTmpfs => 1,
+            Subject::NginxJoined(Profile::Mirror | Profile::Stripe, _) => 2,
+            _ => 1,
+        }
+    }
+
+    /// Returns the number of times that a byte of the cache is written.
+    fn copies(self) -> usize {
+        match self {
+            Subject::Sluice(Layout::Mirror) | Subject::NginxJoined(Profile::Mirror, _) => 2,
+            _ => 1,
+        }
+    }
+
+    /// Returns the size in bytes of the cache in each storage place.
+    fn size(self, options: &Options) -> u64 {
+        match self {
+            Subject::NginxJoined(..) => options.size * (self.disks() / self.copies()) as u64,
+            _ => options.size,
         }
     }
 
@@ -41,6 +64,9 @@ impl Subject {
             Subject::Nginx(1, true) => "nginx single, threads".to_owned(),
             Subject::Nginx(_, false) => "nginx hash".to_owned(),
             Subject::Nginx(_, true) => "nginx hash, threads".to_owned(),
+            Subject::NginxJoined(Profile::Single, _) => "nginx single, btrfs".to_owned(),
+            Subject::NginxJoined(Profile::Mirror, _) => "nginx mirror, btrfs".to_owned(),
+            Subject::NginxJoined(Profile::Stripe, _) => "nginx stripe, btrfs".to_owned(),
             Subject::SluiceTmpfs => "Sluice on tmpfs".to_owned(),
             Subject::NginxTmpfs => "nginx on tmpfs".to_owned(),
         }
@@ -54,26 +80,32 @@ impl Subject {
             rate: Some(options.rate),
             latency: options.latency,
         };
-        let disk = |_| SlowDisk::new(options.size * ROOM, pace).map(Storage::Slow);
+        let capacity = options.size * ROOM;
+        if let Subject::NginxJoined(profile, _) = self {
+            // The file system's own structures need space beside the image, too.
+            let disk = |_| SlowDisk::uncached(capacity * ROOM, pace);
+            let disks: anyhow::Result<Vec<SlowDisk>> = (0..self.disks()).map(disk).collect();
+            let joined = JoinedDisks::new(disks?, capacity, profile)?;
+            return Ok(vec![Storage::Joined(joined)]);
+        }
+        let disk = |_| SlowDisk::new(capacity, pace).map(Storage::Slow);
         (0..self.disks()).map(disk).collect()
     }
 }
 
-/// Measures one server and layout, with new disks and a new process.
+/// Measures one server and layout, with new disks and a new process, whose configuration is added to `configurations`.
 pub(super) fn measure(
     options: &Options,
     bed: &mut TestBed,
     subject: Subject,
+    configurations: &mut Configurations,
     progress: &dyn Fn(&str),
 ) -> anyhow::Result<LayoutRow> {
     let mut places = subject.places(options)?;
     // The storage places are in this folder, so it must exist for as long as they do.
     let shm = match places.is_empty() {
         true => Some(
-            tempfile::Builder::new()
-                .prefix("lab-placement-")
-                .tempdir_in("/dev/shm")
-                .context("tmpfs at /dev/shm")?,
+            Folder::new_in("lab-placement-", Path::new("/dev/shm")).context("tmpfs at /dev/shm")?,
         ),
         false => None,
     };
@@ -81,16 +113,19 @@ pub(super) fn measure(
     let server = match subject {
         Subject::Sluice(layout) => sluice(options, bed, &places, layout)?,
         Subject::SluiceTmpfs => sluice(options, bed, &places, Layout::Single)?,
-        Subject::Nginx(_, threads) => nginx(options, bed, &places, threads)?,
-        Subject::NginxTmpfs => nginx(options, bed, &places, false)?,
+        Subject::Nginx(_, threads) | Subject::NginxJoined(_, threads) => {
+            start_nginx(options, bed, &places, subject.size(options), threads)?
+        }
+        Subject::NginxTmpfs => start_nginx(options, bed, &places, options.size, false)?,
     };
+    configurations.keep(&subject.name(), server.configuration());
     let mut run = |cached: bool, seconds: f64| {
         let asking = Asking {
             cached,
             rate: None,
             seconds,
         };
-        let phase = bed.run(&server, &places, options.size, asking)?;
+        let phase = bed.run(&server, &places, subject.size(options), asking)?;
         server.settle(&places)?;
         anyhow::Ok(phase)
     };
@@ -141,11 +176,7 @@ fn row(subject: Subject, plain: &[Phase], cached: &[Phase]) -> LayoutRow {
         plain: middle(plain, |phase| phase.rate),
         clients: middle(cached, |phase| phase.rate),
         ratio: crate::bench::median(ratios.collect()).unwrap_or_default(),
-        stored: match subject {
-            // A mirror writes each byte twice.
-            Subject::Sluice(Layout::Mirror) => written / 2.0,
-            _ => written,
-        },
+        stored: written / subject.copies() as f64,
         shed: middle(cached, |phase| phase.shed as f64 / phase.seconds.max(1e-9)),
         hits: middle(cached, |phase| phase.hits),
         over: cached.iter().map(|phase| phase.over).fold(0.0, f64::max),
@@ -189,15 +220,6 @@ pub(super) fn start_sluice(
         ..SluiceOptions::new(&options.program, bed.origin().addr())
     })?;
     Ok(Server::Sluice(Box::new(sluice)))
-}
-
-fn nginx(
-    options: &Options,
-    bed: &TestBed,
-    places: &[Storage],
-    threads: bool,
-) -> anyhow::Result<Server> {
-    start_nginx(options, bed, places, options.size, threads)
 }
 
 /// nginx with a location that bypasses its cache.

@@ -170,6 +170,7 @@ mod tests {
                 disk: Usage::default(),
             }],
             figures: Vec::new(),
+            configurations: Default::default(),
             notes: vec!["a note".to_owned()],
         };
         let text = report.render();

@@ -9,7 +9,7 @@ use anyhow::Context as _;
 use serde_json::Value;
 
 use crate::bench::{Sluice, median};
-use crate::disk::{self, Activity, SlowDisk, Usage};
+use crate::disk::{self, Activity, JoinedDisks, SlowDisk, Usage};
 use crate::load::{self, LoadPlan};
 use crate::process::Process;
 use crate::rivals::{Floor, FloorOptions, Nginx};
@@ -63,6 +63,8 @@ impl TestBed {
 pub(super) enum Storage {
     /// A slow disk of the lab.
     Slow(SlowDisk),
+    /// Slow disks of the lab that btrfs joins.
+    Joined(JoinedDisks),
     /// A folder on a disk of this machine, or on tmpfs.
     Real(PathBuf),
 }
@@ -71,15 +73,17 @@ impl Storage {
     pub(super) fn path(&self) -> &Path {
         match self {
             Storage::Slow(disk) => disk.path(),
+            Storage::Joined(disks) => disks.path(),
             Storage::Real(path) => path,
         }
     }
 
-    /// Returns the activity of the disk; zero for tmpfs.
-    pub(super) fn activity(&self) -> Activity {
+    /// Returns the activity of each disk; zero for tmpfs.
+    fn activities(&self) -> Vec<Activity> {
         match self {
-            Storage::Slow(disk) => disk.activity(),
-            Storage::Real(path) => disk::of_path(path).unwrap_or_default(),
+            Storage::Slow(disk) => vec![disk.activity()],
+            Storage::Joined(disks) => disks.activities().collect(),
+            Storage::Real(path) => vec![disk::of_path(path).unwrap_or_default()],
         }
     }
 
@@ -87,6 +91,12 @@ impl Storage {
         match self {
             Storage::Slow(disk) => {
                 disk.wait_idle(REST, Instant::now() + SETTLE);
+            }
+            Storage::Joined(disks) => {
+                disks.sync()?;
+                for disk in disks.disks() {
+                    disk.wait_idle(REST, Instant::now() + SETTLE);
+                }
             }
             Storage::Real(path) => {
                 let folder = std::fs::File::open(path)?;
@@ -115,6 +125,14 @@ impl Server {
         match self {
             Server::Sluice(sluice) => sluice.addr(),
             Server::Nginx(nginx) => nginx.addr(),
+        }
+    }
+
+    /// Returns the text of the configuration file with which the server was started.
+    pub(super) fn configuration(&self) -> &str {
+        match self {
+            Server::Sluice(sluice) => sluice.configuration(),
+            Server::Nginx(nginx) => nginx.configuration(),
         }
     }
 
@@ -205,7 +223,8 @@ impl TestBed {
         let plan = self.plan(server, asking);
         let origin_before = self.origin.answered();
         let sums_before = server.volumes()?;
-        let before: Vec<Activity> = places.iter().map(Storage::activity).collect();
+        let activities = || places.iter().flat_map(Storage::activities);
+        let before: Vec<Activity> = activities().collect();
         let cpu_before = server.process().cpu()?;
         let began = Instant::now();
         // Counters are read as soon as the load ends, before the sampling thread ends.
@@ -213,8 +232,8 @@ impl TestBed {
             let result = load::run(plan)?;
             let seconds = began.elapsed().as_secs_f64();
             let cpu = server.process().cpu()?.saturating_sub(cpu_before);
-            let disks = places.iter().zip(&before);
-            let disks = disks.map(|(place, before)| place.activity().since(before, seconds));
+            let disks = activities().zip(&before);
+            let disks = disks.map(|(now, before)| now.since(before, seconds));
             anyhow::Ok((result, cpu, disks.collect(), server.volumes()?))
         };
         let ((result, cpu, disks, sums), over) = sampled(places, size, read_counters)?;
@@ -222,7 +241,7 @@ impl TestBed {
         self.next += result.requests;
         let requests = self.origin.answered() - origin_before;
         Ok(Phase {
-            rate: result.bytes as f64 / result.seconds.max(1e-9),
+            rate: result.byte_rate(),
             bytes: result.bytes,
             seconds: result.seconds,
             cpu_ns: cpu.as_nanos() as f64 / result.bytes.max(1) as f64,

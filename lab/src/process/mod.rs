@@ -1,21 +1,27 @@
 //! Servers as child processes: starts them, waits until they listen, pins them to a core, measures CPU time and
 //! memory, and ends them.
 
+mod listening;
 mod proc;
 
 use std::collections::HashMap;
 use std::fs::{self, File};
 use std::net::{SocketAddr, TcpStream};
+use std::os::unix::process::CommandExt as _;
 use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
 use rustix::process::{Pid, Signal, kill_process};
-use rustix::thread::{CpuSet, sched_setaffinity};
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
+use crate::scratch;
+use listening::Owner;
+pub(crate) use listening::socket_address;
+pub use proc::ignores;
+pub(crate) use proc::{Identity, children_cpu, stolen};
 use proc::{PARENT, cpu_of, field, memory_of, stat_fields};
-pub(crate) use proc::{children_cpu, stolen};
 
 /// Longest wait for the end of a child after SIGTERM.
 const END_TIMEOUT: Duration = Duration::from_secs(3);
@@ -31,6 +37,36 @@ pub fn pin_to_core(core: usize) -> anyhow::Result<()> {
     sched_setaffinity(None, &cores).with_context(|| format!("can't run on core {core}"))
 }
 
+/// Returns the numbers of the cores that the calling thread may use, in ascending order.
+///
+/// Errors: a failed system call, as on machines with more than 1024 cores.
+pub fn permitted_cores() -> anyhow::Result<Vec<usize>> {
+    let set = sched_getaffinity(None).context("the permitted cores are unknown")?;
+    Ok((0..CpuSet::MAX_CPU)
+        .filter(|core| set.is_set(*core))
+        .collect())
+}
+
+/// Runs `work` on a thread of its own, pinned to a core if there is one. Observers of a load run so on the load's core:
+/// on the server's they would take time from it.
+///
+/// Errors: those of `work`, or the thread can't run on this core.
+pub fn run_pinned<T: Send>(
+    core: Option<usize>,
+    work: impl FnOnce() -> anyhow::Result<T> + Send,
+) -> anyhow::Result<T> {
+    std::thread::scope(|scope| {
+        let thread = std::thread::Builder::new().name("lab-pinned".to_owned());
+        let running = thread.spawn_scoped(scope, || {
+            core.map_or(Ok(()), pin_to_core)?;
+            work()
+        })?;
+        running
+            .join()
+            .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    })
+}
+
 /// The definition of a child process.
 #[derive(Debug, Clone)]
 pub struct Launch {
@@ -44,6 +80,8 @@ pub struct Launch {
     pub env: Vec<(String, String)>,
     /// Core to which the child and its children are pinned.
     pub core: Option<usize>,
+    /// Whether the child has a process group of its own, so that Ctrl-C in a terminal does not reach it.
+    pub own_group: bool,
     /// Folder for files with the child's output.
     pub folder: PathBuf,
 }
@@ -57,6 +95,7 @@ impl Launch {
             args: Vec::new(),
             env: Vec::new(),
             core: None,
+            own_group: false,
             folder: folder.into(),
         }
     }
@@ -73,6 +112,12 @@ impl Launch {
         self
     }
 
+    /// Gives the child a process group of its own.
+    pub fn own_group(mut self) -> Launch {
+        self.own_group = true;
+        self
+    }
+
     /// Starts the child. Its standard input is a pipe that stays open until the [`Process`] is dropped.
     pub fn start(&self) -> anyhow::Result<Process> {
         let stdout = self.folder.join(format!("{}.stdout", self.name));
@@ -84,6 +129,9 @@ impl Launch {
             .stdin(Stdio::piped())
             .stdout(File::create(&stdout)?)
             .stderr(File::create(&stderr)?);
+        if self.own_group {
+            command.process_group(0);
+        }
         let child = self.spawn(command).with_context(|| {
             let program = self.program.display();
             format!("can't start {}: is {program} installed?", self.name)
@@ -99,15 +147,7 @@ impl Launch {
     /// Starts the child from a thread that is already pinned, since a child inherits the cores of that thread. The
     /// child therefore never runs on another core.
     fn spawn(&self, mut command: Command) -> anyhow::Result<Child> {
-        let Some(core) = self.core else {
-            return Ok(command.spawn()?);
-        };
-        std::thread::spawn(move || {
-            pin_to_core(core)?;
-            Ok(command.spawn()?)
-        })
-        .join()
-        .map_err(|_| anyhow::anyhow!("a thread panicked"))?
+        run_pinned(self.core, move || Ok(scratch::spawn(&mut command)?))
     }
 }
 
@@ -147,12 +187,23 @@ impl Process {
         fs::read_to_string(&self.stderr).unwrap_or_default()
     }
 
-    /// Waits until a connect to `address` succeeds.
+    /// Waits until the child or one of its descendants listens on `address`, and a connect succeeds. The listener of
+    /// another process does not count.
     pub fn wait_listening(&mut self, address: SocketAddr, timeout: Duration) -> anyhow::Result<()> {
         let what = format!("listens on {address}");
-        self.wait(&what, timeout, |_| {
+        let waited = self.wait(&what, timeout, |process| {
+            (process.owner(address) == Owner::Own).then_some(())?;
             TcpStream::connect_timeout(&address, timeout).ok().map(drop)
+        });
+        waited.map_err(|error| match self.owner(address) {
+            Owner::Other => error.context(format!("another process listens on {address}")),
+            Owner::Nobody | Owner::Own => error,
         })
+    }
+
+    /// Returns the owner of the sockets that listen on `address`: `Own` for the child and its descendants.
+    fn owner(&self, address: SocketAddr) -> Owner {
+        listening::owner(address, &self.tree().unwrap_or_default())
     }
 
     /// Waits for a line on standard output that contains `text`.
@@ -228,49 +279,79 @@ impl Process {
 
     /// Returns the CPU time used so far by the child and its descendants, including those that have ended.
     pub fn cpu(&self) -> anyhow::Result<Duration> {
-        let mut total = Duration::ZERO;
-        for pid in self.tree()? {
-            // A descendant may end after it was listed. The kernel then adds its CPU time to that of its parent.
-            total += cpu_of(pid).unwrap_or_default();
-        }
+        let total = tree_cpu(self.pid())?;
         anyhow::ensure!(!total.is_zero(), "{} has ended", self.name);
         Ok(total)
     }
 
     /// Present resident memory.
     pub fn memory(&self) -> anyhow::Result<Memory> {
-        let mut sum = Memory::default();
-        for pid in self.tree()? {
-            let one = memory_of(pid).unwrap_or_default();
-            sum.rss += one.rss;
-            sum.pss += one.pss;
-            sum.anonymous += one.anonymous;
-        }
+        let sum = tree_memory(self.pid())?;
         anyhow::ensure!(sum.rss > 0, "{} has ended", self.name);
         Ok(sum)
     }
 
     /// Returns the process ids of the child and all its descendants.
     pub fn tree(&self) -> anyhow::Result<Vec<u32>> {
-        let mut children: HashMap<u32, Vec<u32>> = HashMap::new();
-        for entry in fs::read_dir("/proc").context("reading /proc")? {
-            let name = entry?.file_name();
-            let pid = name.to_str().and_then(|name| name.parse().ok());
-            let Some(pid) = pid else { continue };
-            if let Some(parent) = stat_fields(pid).and_then(|stat| field(&stat, PARENT)) {
-                children.entry(parent as u32).or_default().push(pid);
-            }
-        }
-        let mut tree = vec![self.pid()];
-        let mut at = 0;
-        while at < tree.len() {
-            if let Some(mut more) = children.remove(&tree[at]) {
-                tree.append(&mut more);
-            }
-            at += 1;
-        }
-        Ok(tree)
+        tree(self.pid())
     }
+}
+
+/// Returns the process ids of a process and all its descendants.
+fn tree(root: u32) -> anyhow::Result<Vec<u32>> {
+    let mut children: HashMap<u32, Vec<u32>> = HashMap::new();
+    for entry in fs::read_dir("/proc").context("reading /proc")? {
+        let name = entry?.file_name();
+        let pid = name.to_str().and_then(|name| name.parse().ok());
+        let Some(pid) = pid else { continue };
+        if let Some(parent) = stat_fields(pid).and_then(|stat| field(&stat, PARENT)) {
+            children.entry(parent as u32).or_default().push(pid);
+        }
+    }
+    let mut tree = vec![root];
+    let mut at = 0;
+    while at < tree.len() {
+        if let Some(mut more) = children.remove(&tree[at]) {
+            tree.append(&mut more);
+        }
+        at += 1;
+    }
+    Ok(tree)
+}
+
+/// Returns all descendants of this process.
+pub(crate) fn descendants() -> Vec<Identity> {
+    let tree = tree(std::process::id()).unwrap_or_default();
+    tree.into_iter().skip(1).filter_map(Identity::of).collect()
+}
+
+/// Returns the CPU time used so far by a process and its descendants, including those that have ended.
+fn tree_cpu(root: u32) -> anyhow::Result<Duration> {
+    // A descendant may end after it was listed. The kernel then adds its CPU time to that of its parent.
+    let cpu = |pid: u32| cpu_of(pid).unwrap_or_default();
+    Ok(tree(root)?.into_iter().map(cpu).sum())
+}
+
+/// Returns the present memory of a process and its descendants.
+fn tree_memory(root: u32) -> anyhow::Result<Memory> {
+    let mut sum = Memory::default();
+    for pid in tree(root)? {
+        let one = memory_of(pid).unwrap_or_default();
+        sum.rss += one.rss;
+        sum.pss += one.pss;
+        sum.anonymous += one.anonymous;
+    }
+    Ok(sum)
+}
+
+/// Returns CPU time and memory of any process and its descendants.
+///
+/// Errors: there is no such process, or this user may not see its memory.
+pub fn usage(pid: u32) -> anyhow::Result<(Duration, Memory)> {
+    anyhow::ensure!(cpu_of(pid).is_some(), "there is no process {pid}");
+    let memory = tree_memory(pid)?;
+    anyhow::ensure!(memory.rss > 0, "the memory of process {pid} can't be read");
+    Ok((tree_cpu(pid)?, memory))
 }
 
 impl Drop for Process {
@@ -323,6 +404,17 @@ mod tests {
     const SOON: Duration = Duration::from_secs(60);
 
     #[test]
+    fn a_pinned_thread_may_use_one_core() {
+        let all = permitted_cores().expect("known");
+        let last = *all.last().expect("a core");
+        let pinned = std::thread::spawn(move || {
+            pin_to_core(last).expect("a permitted core");
+            permitted_cores().expect("known")
+        });
+        assert_eq!(pinned.join().expect("no panic"), [last]);
+    }
+
+    #[test]
     fn the_time_that_the_hypervisor_took_only_grows() {
         let before = stolen().expect("/proc/stat has the column");
         assert!(stolen().expect("/proc/stat has the column") >= before);
@@ -348,6 +440,47 @@ mod tests {
         let cpu = shell.cpu().expect("alive");
         assert!(cpu >= Duration::from_millis(10), "{cpu:?}");
         assert!(shell.memory().expect("alive").rss > 100_000);
+    }
+
+    #[test]
+    fn a_child_listens_only_with_a_socket_of_its_own() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
+        let address = listener.local_addr().expect("an address");
+        let mut other = shell(folder.path(), "read x");
+        let refused = other.wait_listening(address, Duration::from_millis(200));
+        let refused = format!(
+            "{:#}",
+            refused.expect_err("the listener is not the child's")
+        );
+        let expected = format!("another process listens on {address}");
+        assert!(refused.starts_with(&expected), "{refused}");
+        // The grandchild inherits the listener.
+        rustix::io::fcntl_setfd(&listener, rustix::io::FdFlags::empty()).expect("an open file");
+        let mut own = shell(folder.path(), "(read x; :)");
+        drop(listener);
+        own.wait_listening(address, SOON).expect("its own listener");
+    }
+
+    #[test]
+    fn an_ignored_signal_is_known() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let mut shell = shell(folder.path(), "trap '' HUP; echo ready; read x");
+        shell.wait_line("ready", SOON).expect("a line");
+        assert!(ignores(shell.pid(), Signal::HUP));
+        assert!(!ignores(shell.pid(), Signal::TERM));
+    }
+
+    #[test]
+    fn work_is_pinned_and_its_caller_is_not() {
+        let cores = || {
+            rustix::thread::sched_getaffinity(None)
+                .expect("cores")
+                .count()
+        };
+        let before = cores();
+        let inside = run_pinned(Some(0), || Ok(cores())).expect("core 0");
+        assert_eq!((inside, cores()), (1, before));
     }
 
     #[test]

@@ -4,6 +4,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use rustix::process::{Pid, Signal, kill_process};
+
 use super::Memory;
 
 /// Field numbers in /proc/PID/stat, counted from the field after the name (proc_pid_stat(5), minus 3).
@@ -12,6 +14,9 @@ const USER_TIME: usize = 11;
 const SYSTEM_TIME: usize = 12;
 const CHILDREN_USER_TIME: usize = 13;
 const CHILDREN_SYSTEM_TIME: usize = 14;
+
+/// Field number of the time in clock ticks from the start of the machine to that of the process.
+const START_TIME: usize = 19;
 
 /// Field number in the line `cpu` of /proc/stat.
 const STOLEN_TIME: usize = 7;
@@ -25,6 +30,54 @@ pub(super) fn stat_fields(pid: u32) -> Option<String> {
 
 pub(super) fn field(stat: &str, place: usize) -> Option<u64> {
     stat.split_ascii_whitespace().nth(place)?.parse().ok()
+}
+
+/// A process, which another one with the same number is not mistaken for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Identity {
+    pid: u32,
+    /// Start time in ticks.
+    started: u64,
+}
+
+impl Identity {
+    /// Returns the process with this number, if it exists.
+    pub(crate) fn of(pid: u32) -> Option<Identity> {
+        let started = field(&stat_fields(pid)?, START_TIME)?;
+        Some(Identity { pid, started })
+    }
+
+    /// Whether the process has not ended. A zombie has.
+    pub(crate) fn is_running(&self) -> bool {
+        let Some(stat) = stat_fields(self.pid) else {
+            return false;
+        };
+        let has_ended = stat.trim_start().starts_with(['Z', 'X']);
+        field(&stat, START_TIME) == Some(self.started) && !has_ended
+    }
+
+    /// Sends a signal to the process if it is running.
+    pub(crate) fn signal(&self, signal: Signal) {
+        let pid = i32::try_from(self.pid).ok().and_then(Pid::from_raw);
+        if let Some(pid) = pid.filter(|_| self.is_running()) {
+            // Sending fails if the process has just ended.
+            let _ = kill_process(pid, signal);
+        }
+    }
+}
+
+/// Whether a process ignores a signal, as one that `nohup` has started ignores SIGHUP.
+pub fn ignores(pid: u32, signal: Signal) -> bool {
+    let ignored = || {
+        let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+        let set = status
+            .lines()
+            .find_map(|line| line.strip_prefix("SigIgn:"))?;
+        let set = u64::from_str_radix(set.trim(), 16).ok()?;
+        let bit = u32::try_from(signal.as_raw() - 1).ok()?;
+        Some(set & 1u64.checked_shl(bit)? != 0)
+    };
+    ignored().unwrap_or(false)
 }
 
 /// Returns the CPU time of a process. The scheduler counts each live thread in nanoseconds; `stat` counts the whole

@@ -45,6 +45,9 @@ pub(super) fn measure(
         workers: thread::available_parallelism()?.get(),
         ..SluiceOptions::new(&options.program, other.addr())
     })?;
+    measured
+        .configurations
+        .keep("Sluice", sluice.configuration());
     let others = options.objects - options.tagged;
     let began = Instant::now();
     fill(&sluice, TAGGED, options.tagged, progress)?;

@@ -45,6 +45,11 @@ pub(super) fn measure(
         Contender::start(options, &origin)?,
         Contender::start(options, &origin)?,
     );
+    for one in [&ruled, &control] {
+        measured
+            .configurations
+            .keep("Sluice", one.sluice.configuration());
+    }
     let runs = |what: &str| -> anyhow::Result<Cost> {
         let mut pairs = Vec::new();
         for _ in 0..options.rounds {

@@ -13,6 +13,7 @@ use serde_json::Value;
 
 use crate::bench::raise_descriptor_limit;
 use crate::client::{Client, Reply};
+use crate::configurations::Configurations;
 use crate::figures::{self, Figure, Measured, Spec};
 
 /// Options of the experiment.
@@ -110,6 +111,8 @@ pub struct Report {
     pub rules: u32,
     /// Figures with their goals.
     pub figures: Vec<Figure>,
+    /// Configurations of Sluice.
+    pub configurations: Configurations,
     /// Remarks, including values that could not be measured and why.
     pub notes: Vec<String>,
 }
@@ -145,6 +148,7 @@ pub fn run(options: &Options, progress: &dyn Fn(&str)) -> anyhow::Result<Report>
         tagged: options.tagged,
         rules: options.rules,
         figures: figures::compare(options.specs(), &measured, None),
+        configurations: measured.configurations,
         notes: measured.notes,
     })
 }

@@ -1,18 +1,24 @@
 //! The loads of the ramp experiment: finding the maximum rate, the ramps, and the runs at half of the held rate.
 
+use std::path::Path;
 use std::thread;
 
 use anyhow::Context as _;
 
+use super::servers::{Candidate, StaticRival};
 use super::{GOOD_US, Options, Ramp};
+use crate::LOAD_CORE;
 use crate::bench::contest::{SOURCES, Server};
-use crate::bench::{Files, median, pages, statics};
+use crate::bench::{median, pages};
+use crate::configurations::Configurations;
 use crate::load::{self, LoadPlan, LoadResult, Window};
-use crate::rivals::Nginx;
-use crate::{LOAD_CORE, SERVER_CORE};
+use crate::scratch::Folder;
 
-const FILES: u64 = 1000;
-const LENGTH: u64 = 5 << 10;
+/// Number of files, which are requested in turn.
+pub(crate) const FILES: u64 = 1000;
+
+/// Length of each file in bytes.
+pub(crate) const LENGTH: u64 = 5 << 10;
 
 /// Maximum number of concurrent requests. Requests beyond that wait, and the wait counts as latency.
 const CONNECTIONS: usize = 2000;
@@ -28,7 +34,7 @@ const FROM: f64 = 0.1;
 const TO: f64 = 1.3;
 
 /// Above this share of its core, the load generator may send requests late.
-const BUSY: f64 = 0.9;
+pub(crate) const BUSY: f64 = 0.9;
 
 /// Results of one server: medians over all rounds.
 pub(super) struct ServerResult {
@@ -36,35 +42,35 @@ pub(super) struct ServerResult {
     /// Latency at half of the held rate, in microseconds.
     pub(super) p50_us: f64,
     pub(super) p99_us: f64,
+    /// The first server's 99th percentile at half of this server's held rate; `None` for the first server itself.
+    pub(super) same_p99_us: Option<f64>,
 }
 
 pub(super) struct Results {
     pub(super) rates: (f64, f64),
-    pub(super) sluice: ServerResult,
-    pub(super) nginx: Option<ServerResult>,
-    /// Sluice's 99th percentile at half of nginx's held rate.
-    pub(super) same_p99_us: Option<f64>,
+    /// Results of the servers, of which Sluice is the first.
+    pub(super) servers: Vec<ServerResult>,
     pub(super) ramps: Vec<Ramp>,
+    pub(super) configurations: Configurations,
     pub(super) notes: Vec<String>,
 }
 
-struct Contender {
-    name: String,
-    server: Server,
+/// A running server that is compared with others.
+pub(crate) struct Contender {
+    /// The server's configuration, of which another instance can be started.
+    pub(crate) candidate: Candidate,
+    pub(crate) server: Server,
     /// Maximum throughput in responses per second, from a closed loop.
     most: f64,
 }
 
 pub(super) fn measure(options: &Options, progress: &dyn Fn(&str)) -> anyhow::Result<Results> {
-    anyhow::ensure!(
-        thread::available_parallelism()?.get() > LOAD_CORE,
-        "needs two cores: one for the server, one for the load"
-    );
-    let folder = tempfile::Builder::new().prefix("lab-ramp-").tempdir()?;
-    pages::offset_files(folder.path(), FILES, LENGTH as usize)?;
-    let contenders = contenders(options, folder.path(), progress)?;
-    let most = contenders.iter().map(|one| one.most).fold(0.0, f64::max);
-    let rates = (FROM * most, TO * most);
+    ensure_two_cores()?;
+    let folder = Folder::new("lab-ramp-")?;
+    files(folder.path())?;
+    let mut configurations = Configurations::default();
+    let contenders = contenders(options, folder.path(), &mut configurations, progress)?;
+    let rates = rates(contenders.iter());
     progress(&format!(
         "ramps from {:.0} to {:.0} requests/s in {} s",
         rates.0, rates.1, options.seconds
@@ -72,49 +78,86 @@ pub(super) fn measure(options: &Options, progress: &dyn Fn(&str)) -> anyhow::Res
     let mut ramps = Vec::new();
     for _ in 0..options.rounds {
         for one in &contenders {
-            let ramp = one.ramp(options, rates)?;
+            let ramp = one.ramp(options.seconds, rates)?;
             progress(&format!("{}: held {:.0} requests/s", ramp.name, ramp.held));
             ramps.push(ramp);
         }
     }
     let held = |one: &Contender| {
-        let of = ramps.iter().filter(|ramp| ramp.name == one.name);
+        let of = ramps.iter().filter(|ramp| ramp.name == one.name());
         median(of.map(|ramp| ramp.held).collect()).context("a ramp")
     };
     let held: Vec<f64> = contenders.iter().map(held).collect::<Result<_, _>>()?;
-    let mut notes = remarks(&ramps);
-    // Sluice is first. An additional last run of each round is Sluice at the rival's rate.
-    let mut runs: Vec<(usize, f64)> = held.iter().copied().enumerate().collect();
-    runs.extend(held.get(1).map(|rival| (0, *rival)));
-    // A server that held no rate is measured at half of the first rate of the ramp.
-    let runs = runs.into_iter().map(|(place, held)| {
-        let rate = held.max(rates.0) / 2.0;
-        (&contenders[place], rate)
-    });
-    let halves = run_at_half_rate(options, &runs.collect::<Vec<_>>(), progress)?;
-    let failed: u64 = halves.iter().flatten().map(|run| run.errors.total()).sum();
+    let (servers, failed) = half_rates(options, &contenders, &held, rates, progress)?;
+    let mut notes = remarks(&ramps.iter().collect::<Vec<_>>());
     if failed > 0 {
         notes.push(format!("{failed} requests failed at half of the rate"));
     }
+    Ok(Results {
+        rates,
+        servers,
+        ramps,
+        configurations,
+        notes,
+    })
+}
+
+/// Fails if server and load can't have a core each.
+pub(crate) fn ensure_two_cores() -> anyhow::Result<()> {
+    anyhow::ensure!(
+        thread::available_parallelism()?.get() > LOAD_CORE,
+        "needs two cores: one for the server, one for the load"
+    );
+    Ok(())
+}
+
+/// Writes the files that the servers serve.
+pub(crate) fn files(folder: &Path) -> anyhow::Result<()> {
+    pages::offset_files(folder, FILES, LENGTH as usize)
+}
+
+/// Returns the first and the last rate of ramps of these servers, in requests per second.
+pub(crate) fn rates<'a>(contenders: impl Iterator<Item = &'a Contender>) -> (f64, f64) {
+    let most = contenders.map(|one| one.most).fold(0.0, f64::max);
+    (FROM * most, TO * most)
+}
+
+/// Measures each server at half of the rate that it held, and the first server also at half of the rate of each other
+/// one. Returns the results of the servers, and the number of requests that failed.
+fn half_rates(
+    options: &Options,
+    contenders: &[Contender],
+    held: &[f64],
+    rates: (f64, f64),
+    progress: &dyn Fn(&str),
+) -> anyhow::Result<(Vec<ServerResult>, u64)> {
+    let own = held.iter().copied().enumerate();
+    let others = held.iter().skip(1).map(|rival| (0, *rival));
+    // A server that held no rate is measured at half of the first rate of the ramp.
+    let runs: Vec<(&Contender, f64)> = own
+        .chain(others)
+        .map(|(place, held)| (&contenders[place], held.max(rates.0) / 2.0))
+        .collect();
+    let halves = run_at_half_rate(options, &runs, progress)?;
+    let failed = halves.iter().flatten().map(|run| run.errors.total()).sum();
     let of = |place: usize, pick: fn(&LoadResult) -> f64| {
         let runs = halves.get(place).into_iter().flatten();
         median(runs.map(pick).collect())
     };
-    let result_of = |place: usize| {
+    let same = |place: usize| match place {
+        0 => None,
+        _ => of(held.len() + place - 1, |run| run.latency.p99_us),
+    };
+    let servers = held.iter().enumerate().map(|(place, held)| {
         Some(ServerResult {
-            held: *held.get(place)?,
+            held: *held,
             p50_us: of(place, |run| run.latency.p50_us)?,
             p99_us: of(place, |run| run.latency.p99_us)?,
+            same_p99_us: same(place),
         })
-    };
-    Ok(Results {
-        rates,
-        sluice: result_of(0).context("Sluice")?,
-        nginx: result_of(1),
-        same_p99_us: of(2, |run| run.latency.p99_us),
-        ramps,
-        notes,
-    })
+    });
+    let servers: Option<Vec<_>> = servers.collect();
+    Ok((servers.context("a run at half of the rate")?, failed))
 }
 
 /// Runs each server at its rate, in turns, once per round. Returns all results for each.
@@ -129,7 +172,10 @@ fn run_at_half_rate(
             let result = one.half(options, *rate)?;
             progress(&format!(
                 "{}: {rate:.0} requests/s: median {:.0} µs, p99 {:.0} µs, longest {:.0} µs",
-                one.name, result.latency.p50_us, result.latency.p99_us, result.latency.max_us
+                one.name(),
+                result.latency.p50_us,
+                result.latency.p99_us,
+                result.latency.max_us
             ));
             results.push(result);
         }
@@ -137,53 +183,73 @@ fn run_at_half_rate(
     Ok(halves)
 }
 
-/// Starts Sluice, and nginx with sendfile on or off, whichever is faster.
+/// Starts Sluice, and the fastest configuration of nginx.
 fn contenders(
     options: &Options,
-    root: &std::path::Path,
+    root: &Path,
+    configurations: &mut Configurations,
     progress: &dyn Fn(&str),
 ) -> anyhow::Result<Vec<Contender>> {
-    let mut sluice = statics::sluice_files(&options.program, Files::new(root));
-    sluice.core = Some(SERVER_CORE);
-    let sluice = crate::bench::Sluice::start(&sluice)?;
-    let start = |name: &str, server: Server| {
-        let mut one = Contender {
-            name: name.to_owned(),
-            server,
-            most: 0.0,
-        };
-        // The result of the first run is discarded, because no file has been opened before it.
-        one.probe(options.probe_seconds)?;
-        one.most = one.probe(options.probe_seconds)?;
-        progress(&format!("{name}: {:.0} requests/s maximum", one.most));
-        anyhow::Ok(one)
+    let mut servers = vec![vec![Candidate::Sluice(options.program.clone())]];
+    servers.extend(options.nginx.then(|| StaticRival::Nginx.candidates()));
+    let fastest = |candidates: Vec<Candidate>| {
+        Contender::fastest(
+            candidates,
+            root,
+            options.probe_seconds,
+            configurations,
+            progress,
+        )
     };
-    let mut all = vec![start("Sluice", Server::Sluice(Box::new(sluice)))?];
-    if options.nginx {
-        let mut rivals = Vec::new();
-        for (sendfile, name) in [(true, "nginx, sendfile on"), (false, "nginx, sendfile off")] {
-            let mut nginx = statics::nginx_files(root);
-            nginx.sendfile = sendfile;
-            nginx.core = Some(SERVER_CORE);
-            rivals.push(start(name, Server::Nginx(Nginx::start(&nginx)?))?);
-        }
-        rivals.sort_by(|one, other| other.most.total_cmp(&one.most));
-        all.extend(rivals.into_iter().next());
-    }
-    Ok(all)
+    servers.into_iter().map(fastest).collect()
 }
 
 impl Contender {
-    fn plan(&self) -> LoadPlan {
-        LoadPlan {
-            numbers: Some((0, FILES)),
-            connections: CONNECTIONS,
-            keepalive: false,
-            sources: SOURCES,
-            expect_length: Some(LENGTH),
-            core: Some(LOAD_CORE),
-            ..LoadPlan::new(self.server.address(), "/{n}")
+    /// Starts each of these configurations of one server, and returns the one with the highest throughput. `seconds` is
+    /// the duration of each measurement. All configurations are added to `configurations`.
+    pub(crate) fn fastest(
+        candidates: Vec<Candidate>,
+        root: &Path,
+        seconds: f64,
+        configurations: &mut Configurations,
+        progress: &dyn Fn(&str),
+    ) -> anyhow::Result<Contender> {
+        let mut fastest: Option<Contender> = None;
+        for candidate in candidates {
+            let one = Contender::start(candidate, root, seconds)?;
+            configurations.keep(one.name(), one.server.configuration());
+            progress(&format!(
+                "{}: {:.0} requests/s maximum",
+                one.name(),
+                one.most
+            ));
+            if fastest.as_ref().is_none_or(|other| one.most > other.most) {
+                fastest = Some(one);
+            }
         }
+        fastest.context("a server without a configuration")
+    }
+
+    fn start(candidate: Candidate, root: &Path, seconds: f64) -> anyhow::Result<Contender> {
+        let mut one = Contender {
+            server: candidate.start(root)?,
+            candidate,
+            most: 0.0,
+        };
+        // The result of the first run is discarded, because no file has been opened before it.
+        one.probe(seconds)?;
+        one.most = one.probe(seconds)?;
+        Ok(one)
+    }
+
+    /// Returns the name of server and configuration.
+    pub(crate) fn name(&self) -> &'static str {
+        self.candidate.name()
+    }
+
+    /// Returns the plan of a load of many concurrent requests, with a connection for each.
+    pub(crate) fn plan(&self) -> LoadPlan {
+        plan(&self.server)
     }
 
     fn probe(&self, seconds: f64) -> anyhow::Result<f64> {
@@ -195,26 +261,27 @@ impl Contender {
         anyhow::ensure!(
             result.errors.total() == 0,
             "{}: {:?}",
-            self.name,
+            self.name(),
             result.errors
         );
         Ok(result.rate())
     }
 
-    fn ramp(&self, options: &Options, (from, to): (f64, f64)) -> anyhow::Result<Ramp> {
+    /// Raises the rate from the first to the last of `rates` within `seconds`, or until the server is saturated.
+    pub(crate) fn ramp(&self, seconds: f64, (from, to): (f64, f64)) -> anyhow::Result<Ramp> {
+        let window_seconds = seconds / WINDOWS;
         let result = load::run_apart(LoadPlan {
             rate: Some(from),
             rising_to: Some(to),
-            seconds: Some(options.seconds),
-            window_seconds: Some(options.seconds / WINDOWS),
+            seconds: Some(seconds),
+            window_seconds: Some(window_seconds),
             saturated_us: Some(SATURATED_US),
             ..self.plan()
         })?;
         let good = held(&result.windows);
-        let seconds = options.seconds / WINDOWS;
-        let rate = good.map_or(0.0, |window| window.offered as f64 / seconds);
+        let rate = good.map_or(0.0, |window| window.offered as f64 / window_seconds);
         Ok(Ramp {
-            name: self.name.clone(),
+            name: self.name().to_owned(),
             held: rate,
             limited: good.is_some_and(|window| window.busy > BUSY),
             errors: result.errors.total(),
@@ -231,9 +298,22 @@ impl Contender {
     }
 }
 
+/// Returns the plan of a load of many concurrent requests for the files, with a connection for each.
+pub(crate) fn plan(server: &Server) -> LoadPlan {
+    LoadPlan {
+        numbers: Some((0, FILES)),
+        connections: CONNECTIONS,
+        keepalive: false,
+        sources: SOURCES,
+        expect_length: Some(LENGTH),
+        core: Some(LOAD_CORE),
+        ..LoadPlan::new(server.address(), "/{n}")
+    }
+}
+
 /// Returns the last window with a good median before two consecutive windows without one. A single bad window may be
 /// caused by the machine.
-fn held(windows: &[Window]) -> Option<&Window> {
+pub(crate) fn held(windows: &[Window]) -> Option<&Window> {
     let good = |window: &Window| window.p50_us.is_some_and(|median| median <= GOOD_US);
     let end = windows
         .windows(2)
@@ -242,13 +322,15 @@ fn held(windows: &[Window]) -> Option<&Window> {
     windows[..end].iter().rev().find(|window| good(window))
 }
 
-fn remarks(ramps: &[Ramp]) -> Vec<String> {
+/// Returns remarks about ramps whose results are doubtful.
+pub(crate) fn remarks(ramps: &[&Ramp]) -> Vec<String> {
     let mut notes = Vec::new();
-    let limited: Vec<&str> = ramps
-        .iter()
-        .filter(|ramp| ramp.limited)
-        .map(|ramp| ramp.name.as_str())
-        .collect();
+    let mut limited: Vec<&str> = Vec::new();
+    for ramp in ramps.iter().filter(|ramp| ramp.limited) {
+        if !limited.contains(&&*ramp.name) {
+            limited.push(&ramp.name);
+        }
+    }
     if !limited.is_empty() {
         notes.push(format!(
             "the load generator's core was nearly saturated at the held rate ({}): the servers may hold more \
@@ -276,9 +358,7 @@ mod tests {
             offered: 100 * (place as u64 + 1),
             answered: 100,
             p50_us: (*median > 0.0).then_some(*median),
-            p99_us: None,
-            busy: 0.1,
-            stolen: 0.0,
+            ..Window::default()
         };
         medians.iter().enumerate().map(window).collect()
     }

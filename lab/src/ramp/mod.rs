@@ -3,17 +3,22 @@
 //!
 //! All loads are open loops: latencies count from the scheduled time of a request.
 
-mod climb;
-mod report;
+pub(crate) mod climb;
+pub(crate) mod report;
+pub(crate) mod servers;
 
 use std::path::PathBuf;
 
-use serde::Serialize;
+use anyhow::Context as _;
+use serde::{Deserialize, Serialize};
 
 use crate::bench::raise_descriptor_limit;
 use crate::caches::{self, Rival};
+use crate::configurations::Configurations;
 use crate::figures::{self, Figure, Measured, Spec};
 use crate::load::Window;
+
+pub use servers::StaticRival;
 
 /// A server holds a rate if its median latency at that rate is at most this many microseconds.
 pub const GOOD_US: f64 = 1100.0;
@@ -104,12 +109,14 @@ pub struct Report {
     pub figures: Vec<Figure>,
     /// All ramps.
     pub ramps: Vec<Ramp>,
+    /// Configurations of the servers, including those that were slower than another one of the same server.
+    pub configurations: Configurations,
     /// Remarks.
     pub notes: Vec<String>,
 }
 
 /// One ramp of one server.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Ramp {
     /// Name of the server.
     pub name: String,
@@ -133,14 +140,15 @@ pub fn run(options: &Options, progress: &dyn Fn(&str)) -> anyhow::Result<Report>
     let required: &[Rival] = if options.nginx { &[Rival::Nginx] } else { &[] };
     let rivals = caches::rivals(required, &[])?;
     let results = climb::measure(options, progress)?;
-    let mut sluice = figures_of(&results.sluice);
-    let nginx = results.nginx.as_ref().map(figures_of);
-    if let Some(rival) = &results.nginx {
+    let (own, others) = results.servers.split_first().context("Sluice")?;
+    let mut sluice = figures_of(own);
+    let nginx = others.first().map(figures_of);
+    if let Some(rival) = others.first() {
         if rival.held > 0.0 {
-            sluice.put("held_ratio", results.sluice.held / rival.held);
+            sluice.put("held_ratio", own.held / rival.held);
         }
-        sluice.put("p99_ratio", results.sluice.p99_us / rival.p99_us);
-        if let Some(same) = results.same_p99_us {
+        sluice.put("p99_ratio", own.p99_us / rival.p99_us);
+        if let Some(same) = rival.same_p99_us {
             sluice.put("p99_same", same / rival.p99_us);
         }
     }
@@ -152,6 +160,7 @@ pub fn run(options: &Options, progress: &dyn Fn(&str)) -> anyhow::Result<Report>
         rival: rivals.versions.into_iter().next(),
         figures: figures::compare(options.specs(), &sluice, nginx.as_ref()),
         ramps: results.ramps,
+        configurations: results.configurations,
         notes: results.notes,
     })
 }

@@ -18,50 +18,55 @@ impl Report {
             self.rates.0, self.rates.1, self.seconds, self.rounds
         );
         text.push_str(&figures::render(&self.figures, self.rival.as_deref()));
-        let names = self.names();
-        let mut titles = vec![("rate".to_owned(), "/s")];
-        for name in &names {
-            titles.push((name.clone(), "p50 ms"));
-            titles.push((String::new(), "p99 ms"));
-            titles.push((String::new(), "p50, log"));
-        }
-        let titles: Vec<(&str, &str)> =
-            titles.iter().map(|(what, unit)| (&**what, *unit)).collect();
         text.push('\n');
-        text.push_str(&plain(&titles, &self.steps(&names)));
+        let ramps: Vec<&Ramp> = self.ramps.iter().collect();
+        text.push_str(&latencies(&ramps, self.rates, true));
         for note in &self.notes {
             text.push_str(&format!("{note}\n"));
         }
         text
     }
+}
 
-    fn names(&self) -> Vec<String> {
-        let mut names: Vec<String> = Vec::new();
-        for ramp in &self.ramps {
-            if !names.contains(&ramp.name) {
-                names.push(ramp.name.clone());
-            }
+/// Renders the table of latencies by rate, with bars for the medians if `bars` is set. The rate of all ramps rises
+/// between `rates`.
+pub(crate) fn latencies(ramps: &[&Ramp], rates: (f64, f64), bars: bool) -> String {
+    let names = names(ramps);
+    let mut titles = vec![("rate", "/s")];
+    for name in &names {
+        titles.extend([(*name, "p50 ms"), ("", "p99 ms")]);
+        titles.extend(bars.then_some(("", "p50, log")));
+    }
+    plain(&titles, &steps(ramps, &names, rates, bars))
+}
+
+fn names<'a>(ramps: &[&'a Ramp]) -> Vec<&'a str> {
+    let mut names: Vec<&str> = Vec::new();
+    for ramp in ramps {
+        if !names.contains(&&*ramp.name) {
+            names.push(&ramp.name);
         }
-        names
     }
+    names
+}
 
-    fn steps(&self, names: &[String]) -> Vec<Vec<String>> {
-        let most = self.ramps.iter().map(|ramp| ramp.windows.len()).max();
-        let each = most.unwrap_or(0).div_ceil(STEPS).max(1);
-        (0..most.unwrap_or(0))
-            .step_by(each)
-            .map(|first| {
-                let share = (first as f64 + each as f64 / 2.0) / super::climb::WINDOWS;
-                let rate = self.rates.0 + share * (self.rates.1 - self.rates.0);
-                let mut row = vec![format!("{rate:.0}")];
-                for name in names {
-                    let of = self.ramps.iter().filter(|ramp| ramp.name == *name);
-                    row.extend(cells(of, first..first + each));
-                }
-                row
-            })
-            .collect()
-    }
+fn steps(ramps: &[&Ramp], names: &[&str], rates: (f64, f64), bars: bool) -> Vec<Vec<String>> {
+    let most = ramps.iter().map(|ramp| ramp.windows.len()).max();
+    let each = most.unwrap_or(0).div_ceil(STEPS).max(1);
+    let columns = if bars { 3 } else { 2 };
+    (0..most.unwrap_or(0))
+        .step_by(each)
+        .map(|first| {
+            let share = (first as f64 + each as f64 / 2.0) / super::climb::WINDOWS;
+            let rate = rates.0 + share * (rates.1 - rates.0);
+            let mut row = vec![format!("{rate:.0}")];
+            for name in names {
+                let of = ramps.iter().filter(|ramp| ramp.name == *name).copied();
+                row.extend(cells(of, first..first + each).into_iter().take(columns));
+            }
+            row
+        })
+        .collect()
 }
 
 /// Medians over these windows of all ramps that reached them, and a bar for the median latency.

@@ -5,14 +5,10 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use anyhow::Context as _;
-use tempfile::TempDir;
+use crate::scratch::Folder;
 
 use crate::certificates::PairFiles;
 use crate::process::{Launch, Process, free_port};
-
-/// Folders other than PATH in which h2o may be installed.
-const PLACES: [&str; 2] = ["/usr/bin/h2o", "/usr/local/bin/h2o"];
 
 const START_TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -32,22 +28,29 @@ pub struct H2oOptions {
 pub struct H2o {
     process: Process,
     address: SocketAddr,
-    _folder: TempDir,
+    configuration: String,
+    _folder: Folder,
 }
 
 impl H2o {
     /// Returns the path of the installed h2o.
     pub fn find() -> anyhow::Result<PathBuf> {
-        super::find("h2o", &PLACES).context("h2o is not installed (on Debian: apt-get install h2o)")
+        super::H2O.find()
+    }
+
+    /// Returns the version of the installed h2o.
+    pub fn version() -> anyhow::Result<String> {
+        super::version_of(&H2o::find()?, "--version")
     }
 
     /// Starts h2o on a free port.
     pub fn start(options: &H2oOptions) -> anyhow::Result<H2o> {
         let program = H2o::find()?;
-        let folder = tempfile::Builder::new().prefix("lab-h2o-").tempdir()?;
+        let folder = Folder::new("lab-h2o-")?;
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, free_port()?));
         let file = folder.path().join("h2o.conf");
-        fs::write(&file, configuration(options, address))?;
+        let text = configuration(options, address);
+        fs::write(&file, &text)?;
         let mut process = Launch::new("h2o", program, folder.path())
             // Stays in the foreground, as one process.
             .args(["--mode=worker", "--conf", &file.display().to_string()])
@@ -57,6 +60,7 @@ impl H2o {
         Ok(H2o {
             process,
             address,
+            configuration: text,
             _folder: folder,
         })
     }
@@ -64,6 +68,11 @@ impl H2o {
     /// Returns the address on which h2o listens.
     pub fn addr(&self) -> SocketAddr {
         self.address
+    }
+
+    /// Returns the text of the configuration file with which h2o was started.
+    pub fn configuration(&self) -> &str {
+        &self.configuration
     }
 
     /// Returns the process of h2o.
@@ -86,7 +95,7 @@ fn configuration(options: &H2oOptions, address: SocketAddr) -> String {
         )
     });
     // h2o run by root wants to know its user, and cannot change it otherwise.
-    let user = match rustix::process::geteuid().is_root() {
+    let user = match super::is_root() {
         true => "user: root\n",
         false => "",
     };

@@ -5,17 +5,10 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
+use crate::scratch::Folder;
 use anyhow::Context as _;
-use tempfile::TempDir;
 
 use crate::process::{Launch, Process, free_port};
-
-/// Folders other than PATH in which HAProxy may be installed.
-const PLACES: [&str; 3] = [
-    "/usr/sbin/haproxy",
-    "/usr/local/sbin/haproxy",
-    "/opt/haproxy/sbin/haproxy",
-];
 
 const START_TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -46,14 +39,14 @@ impl HaproxyOptions {
 pub struct Haproxy {
     process: Process,
     address: SocketAddr,
-    _folder: TempDir,
+    configuration: String,
+    _folder: Folder,
 }
 
 impl Haproxy {
     /// Returns the path of the installed HAProxy.
     pub fn find() -> anyhow::Result<PathBuf> {
-        super::find("haproxy", &PLACES)
-            .context("HAProxy is not installed (on Debian: apt-get install haproxy)")
+        super::HAPROXY.find()
     }
 
     /// Returns the version of the installed HAProxy.
@@ -70,10 +63,11 @@ impl Haproxy {
     /// Starts HAProxy on a free port.
     pub fn start(options: &HaproxyOptions) -> anyhow::Result<Haproxy> {
         let program = Haproxy::find()?;
-        let folder = tempfile::Builder::new().prefix("lab-haproxy-").tempdir()?;
+        let folder = Folder::new("lab-haproxy-")?;
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, free_port()?));
         let file = folder.path().join("haproxy.cfg");
-        fs::write(&file, configuration(options, address))?;
+        let text = configuration(options, address);
+        fs::write(&file, &text)?;
         let mut process = Launch::new("haproxy", program, folder.path())
             // Stays in the foreground, as one process.
             .args(["-db", "-f", &file.display().to_string()])
@@ -83,6 +77,7 @@ impl Haproxy {
         Ok(Haproxy {
             process,
             address,
+            configuration: text,
             _folder: folder,
         })
     }
@@ -90,6 +85,11 @@ impl Haproxy {
     /// Returns the address on which HAProxy listens.
     pub fn addr(&self) -> SocketAddr {
         self.address
+    }
+
+    /// Returns the text of the configuration file with which HAProxy was started.
+    pub fn configuration(&self) -> &str {
+        &self.configuration
     }
 
     /// Returns the process of HAProxy.

@@ -5,19 +5,11 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use crate::scratch::Folder;
 use anyhow::Context as _;
-use tempfile::TempDir;
 
 use crate::certificates::PairFiles;
 use crate::process::{Launch, Process, free_port};
-
-/// Folders other than PATH in which nginx may be installed.
-const PLACES: [&str; 4] = [
-    "/usr/sbin/nginx",
-    "/usr/local/sbin/nginx",
-    "/usr/local/nginx/sbin/nginx",
-    "/opt/nginx/sbin/nginx",
-];
 
 const START_TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -67,6 +59,12 @@ pub struct NginxOptions {
     pub max_size: u64,
     /// Whether threads write to the cache (`aio threads`) instead of the worker.
     pub threads: bool,
+    /// Whether connections to the origin are kept open and reused (`keepalive` in the upstream block).
+    pub keepalive: bool,
+    /// Whether requests to the origin have `Connection: close`.
+    pub close: bool,
+    /// Access log: its path, and the format of its lines. `None`: no access log.
+    pub access_log: Option<(PathBuf, String)>,
     /// Path prefix that is proxied without the cache.
     pub plain: Option<String>,
     /// Certificate of the server; `None`: clear text.
@@ -91,6 +89,9 @@ impl NginxOptions {
             stores: Vec::new(),
             max_size: 8 << 30,
             threads: false,
+            keepalive: true,
+            close: false,
+            access_log: None,
             plain: None,
             tls: None,
             http2: false,
@@ -114,15 +115,15 @@ impl NginxOptions {
 pub struct Nginx {
     process: Process,
     address: SocketAddr,
-    _folder: TempDir,
-    _cache: TempDir,
+    configuration: String,
+    _folder: Folder,
+    _cache: Folder,
 }
 
 impl Nginx {
     /// Returns the path of the installed nginx.
     pub fn find() -> anyhow::Result<PathBuf> {
-        super::find("nginx", &PLACES)
-            .context("nginx is not installed (on Debian: apt-get install nginx-light)")
+        super::NGINX.find()
     }
 
     /// Returns the version of the installed nginx.
@@ -138,12 +139,12 @@ impl Nginx {
     /// Starts nginx on a free port.
     pub fn start(options: &NginxOptions) -> anyhow::Result<Nginx> {
         let program = Nginx::find()?;
-        let folder = tempfile::Builder::new().prefix("lab-nginx-").tempdir()?;
-        let cache = tmpfs_or_temporary()?;
+        let folder = Folder::new("lab-nginx-")?;
+        let cache = super::cache_folder("lab-nginx-cache-")?;
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, free_port()?));
         let file = folder.path().join("nginx.conf");
         let text = configuration(options, address, folder.path(), cache.path())?;
-        fs::write(&file, text)?;
+        fs::write(&file, &text)?;
         let prefix = folder.path().display().to_string();
         let mut process = Launch::new("nginx", program, folder.path())
             .args(["-p", &prefix, "-c", &file.display().to_string()])
@@ -158,6 +159,7 @@ impl Nginx {
         Ok(Nginx {
             process,
             address,
+            configuration: text,
             _folder: folder,
             _cache: cache,
         })
@@ -168,22 +170,15 @@ impl Nginx {
         self.address
     }
 
+    /// Returns the text of the configuration file with which nginx was started.
+    pub fn configuration(&self) -> &str {
+        &self.configuration
+    }
+
     /// Returns the processes of nginx.
     pub fn process(&self) -> &Process {
         &self.process
     }
-}
-
-fn tmpfs_or_temporary() -> anyhow::Result<TempDir> {
-    let builder = || {
-        let mut builder = tempfile::Builder::new();
-        builder.prefix("lab-nginx-cache-");
-        builder
-    };
-    let cache = builder()
-        .tempdir_in("/dev/shm")
-        .or_else(|_| builder().tempdir())?;
-    Ok(cache)
 }
 
 fn configuration(
@@ -192,7 +187,7 @@ fn configuration(
     folder: &Path,
     cache: &Path,
 ) -> anyhow::Result<String> {
-    let user = match rustix::process::geteuid().is_root() {
+    let user = match super::is_root() {
         true => "user root;\n",
         false => "",
     };
@@ -207,8 +202,7 @@ pid {folder}/nginx.pid;
 error_log {folder}/error.log error;
 events {{ worker_connections 19000; multi_accept on; }}
 http {{
-  access_log off;
-  sendfile {sendfile};
+{log}  sendfile {sendfile};
   tcp_nopush {nopush};
   tcp_nodelay on;
   keepalive_timeout 3600s;
@@ -223,6 +217,7 @@ http {{
   scgi_temp_path {folder}/scgi;
 ",
         workers = options.workers,
+        log = access_log(options),
     );
     if options.caches() {
         text.push_str(&stores(options, cache));
@@ -230,13 +225,9 @@ http {{
     if let Some(origin) = options.origin {
         let more = options.more_origins.iter();
         let more: String = more.map(|one| format!("    server {one};\n")).collect();
+        let keepalive = if options.keepalive { KEEPALIVE } else { "" };
         text.push_str(&format!(
-            "  upstream origin {{
-    server {origin};
-{more}    keepalive 256;
-    keepalive_requests 1000000000;
-    keepalive_timeout 3600s;
-  }}\n"
+            "  upstream origin {{\n    server {origin};\n{more}{keepalive}  }}\n"
         ));
     }
     text.push_str(&server(options, address)?);
@@ -251,7 +242,8 @@ fn server(options: &NginxOptions, address: SocketAddr) -> anyhow::Result<String>
         false => location(options)?.replace("$lab", "lab0"),
     };
     let plain = options.plain.as_ref().map_or(String::new(), |plain| {
-        format!("    location {plain} {{\n{PROXY}{UNBUFFERED}    }}\n")
+        let proxy = proxy(options);
+        format!("    location {plain} {{\n{proxy}{UNBUFFERED}    }}\n")
     });
     let (ssl, certificate) = match &options.tls {
         None => ("", String::new()),
@@ -307,10 +299,32 @@ fn stores(options: &NginxOptions, own: &Path) -> String {
     text
 }
 
-const PROXY: &str = "      proxy_pass http://origin;
-      proxy_http_version 1.1;
-      proxy_set_header Connection \"\";
+const KEEPALIVE: &str = "    keepalive 256;
+    keepalive_requests 1000000000;
+    keepalive_timeout 3600s;
 ";
+
+/// Returns the directives of the access log.
+fn access_log(options: &NginxOptions) -> String {
+    match &options.access_log {
+        None => "  access_log off;\n".to_owned(),
+        Some((path, format)) => format!(
+            "  log_format lab '{format}';\n  access_log {} lab;\n",
+            path.display()
+        ),
+    }
+}
+
+/// Returns the directives of requests to the origin.
+fn proxy(options: &NginxOptions) -> String {
+    let connection = if options.close { "close" } else { "\"\"" };
+    format!(
+        "      proxy_pass http://origin;
+      proxy_http_version 1.1;
+      proxy_set_header Connection {connection};
+"
+    )
+}
 
 /// Buffers larger than the default are faster here. `proxy_max_temp_file_size 0` keeps nginx from writing to a file
 /// what a client does not read at once.
@@ -325,7 +339,7 @@ fn location(options: &NginxOptions) -> anyhow::Result<String> {
         return Ok(format!("      root {};\n", root.display()));
     }
     anyhow::ensure!(options.origin.is_some(), "a proxy needs an origin");
-    let mut text = PROXY.to_owned();
+    let mut text = proxy(options);
     match options.mode {
         NginxMode::Cached => {
             text.push_str("      proxy_cache $lab;\n      proxy_cache_valid 200 24h;\n")

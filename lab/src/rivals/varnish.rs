@@ -4,17 +4,10 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
+use crate::scratch::Folder;
 use anyhow::Context as _;
-use tempfile::TempDir;
 
 use crate::process::{Launch, Process, free_port};
-
-/// Folders other than PATH in which Varnish may be installed.
-const PLACES: [&str; 3] = [
-    "/usr/sbin/varnishd",
-    "/usr/local/sbin/varnishd",
-    "/opt/varnish/sbin/varnishd",
-];
 
 /// Longest start: Varnish first compiles its configuration with a C compiler.
 const START_TIMEOUT: Duration = Duration::from_secs(30);
@@ -24,14 +17,14 @@ const START_TIMEOUT: Duration = Duration::from_secs(30);
 pub struct Varnish {
     process: Process,
     address: SocketAddr,
-    _folder: TempDir,
+    configuration: String,
+    _folder: Folder,
 }
 
 impl Varnish {
     /// Returns the path of the installed Varnish.
     pub fn find() -> anyhow::Result<PathBuf> {
-        super::find("varnishd", &PLACES)
-            .context("Varnish is not installed (on Debian: apt-get install varnish)")
+        super::VARNISH.find()
     }
 
     /// Returns the version of the installed Varnish.
@@ -48,19 +41,21 @@ impl Varnish {
     /// Starts Varnish in front of `origin` on a free port, with at most `memory` bytes of storage.
     pub fn start(origin: SocketAddr, memory: u64) -> anyhow::Result<Varnish> {
         let program = Varnish::find()?;
-        let folder = tempfile::Builder::new().prefix("lab-varnish-").tempdir()?;
+        let folder = Folder::new("lab-varnish-")?;
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, free_port()?));
         let work = folder.path().join("work").display().to_string();
-        let mut process = Launch::new("varnish", program, folder.path())
+        let launch = Launch::new("varnish", program, folder.path())
             // A jail would need separate users and folders writable by them.
             .args(["-j", "none", "-F", "-T", "none", "-n", &work])
             .args(["-a", &address.to_string(), "-b", &origin.to_string()])
-            .args(["-s", &format!("malloc,{memory}b")])
-            .start()?;
+            .args(["-s", &format!("malloc,{memory}b")]);
+        let configuration = format!("varnishd {}\n", launch.args.join(" "));
+        let mut process = launch.start()?;
         process.wait_listening(address, START_TIMEOUT)?;
         Ok(Varnish {
             process,
             address,
+            configuration,
             _folder: folder,
         })
     }
@@ -68,6 +63,11 @@ impl Varnish {
     /// Returns the address on which Varnish listens.
     pub fn addr(&self) -> SocketAddr {
         self.address
+    }
+
+    /// Returns the command line with which Varnish was started. It contains all settings that are not defaults.
+    pub fn configuration(&self) -> &str {
+        &self.configuration
     }
 
     /// Returns the processes of Varnish.
@@ -96,5 +96,7 @@ mod tests {
             reply.verify_whole(50_000).expect("whole");
         }
         assert_eq!(origin.requests().len(), 1);
+        let text = varnish.configuration();
+        assert!(text.contains("-s malloc,67108864b"), "{text}");
     }
 }

@@ -17,11 +17,13 @@ use serde::Serialize;
 use crate::bench::contest::{SOURCES, Server};
 use crate::bench::{Files, Route, Sluice, pages, raise_descriptor_limit, statics};
 use crate::caches::{self, Rival};
+use crate::configurations::Configurations;
 use crate::figures::{self, Figure, Measured, Spec};
 use crate::load::{self, Latency, LoadPlan};
 use crate::origin::{Origin, OriginOptions, Resource};
 use crate::process::pin_to_core;
 use crate::rivals::Nginx;
+use crate::scratch::Folder;
 use crate::{LOAD_CORE, SERVER_CORE};
 
 pub use kind::Kind;
@@ -142,6 +144,8 @@ pub struct Report {
     pub figures: Vec<Figure>,
     /// Results of each server with each group of kinds.
     pub sieges: Vec<Siege>,
+    /// Configurations of the servers.
+    pub configurations: Configurations,
 }
 
 /// Results of one server with one group of kinds.
@@ -205,7 +209,7 @@ pub fn run(options: &Options, progress: &(dyn Fn(&str) + Sync)) -> anyhow::Resul
             })
             .join()
     });
-    let sieges = sieges.map_err(|_| anyhow::anyhow!("a thread panicked"))??;
+    let (sieges, configurations) = sieges.map_err(|_| anyhow::anyhow!("a thread panicked"))??;
     Ok(Report {
         each: options.each,
         seconds: options.seconds,
@@ -213,6 +217,7 @@ pub fn run(options: &Options, progress: &(dyn Fn(&str) + Sync)) -> anyhow::Resul
         rival: rivals.versions.into_iter().next(),
         figures: compared(&sieges),
         sieges,
+        configurations,
     })
 }
 
@@ -236,8 +241,12 @@ fn sluice_limits(seconds: u32) -> impl Iterator<Item = (String, String)> {
         .map(move |name| (name.to_owned(), format!("\"{seconds}s\"")))
 }
 
-fn all_sieges(options: &Options, progress: &(dyn Fn(&str) + Sync)) -> anyhow::Result<Vec<Siege>> {
-    let folder = tempfile::Builder::new().prefix("lab-slow-").tempdir()?;
+/// Measures all servers with all groups of kinds. Also returns the servers' configurations.
+fn all_sieges(
+    options: &Options,
+    progress: &(dyn Fn(&str) + Sync),
+) -> anyhow::Result<(Vec<Siege>, Configurations)> {
+    let folder = Folder::new("lab-slow-")?;
     pages::offset_files(folder.path(), FILES, LENGTH as usize)?;
     let big = crate::offset::offset_bytes(0, BIG);
     std::fs::write(folder.path().join(kind::BIG.trim_start_matches('/')), big)?;
@@ -257,16 +266,17 @@ fn all_sieges(options: &Options, progress: &(dyn Fn(&str) + Sync)) -> anyhow::Re
     let mut names = vec![SLUICE];
     names.extend(options.nginx.then_some(NGINX));
     names.extend(options.hardened.then_some(HARDENED));
-    let mut sieges = Vec::new();
+    let (mut sieges, mut configurations) = (Vec::new(), Configurations::default());
     for kinds in options.crowds() {
         for name in &names {
             let server = start(options, name, folder.path(), &origin)?;
+            configurations.keep(name, server.configuration());
             let siege = measure(options, name, &server, &kinds, progress)?;
             origin.drop_connections();
             sieges.push(siege);
         }
     }
-    Ok(sieges)
+    Ok((sieges, configurations))
 }
 
 /// Starts a server with its limits, the files, and a route for uploads.

@@ -21,8 +21,8 @@ use parking_lot::Mutex;
 use crate::bench::raise_descriptor_limit;
 use crate::caches::{self, Cache, Capacity, Rival, SluiceCache};
 use crate::client::ClientOptions;
+use crate::configurations::Configurations;
 use crate::origin::{Origin, OriginOptions, Record, Resource};
-use crate::rivals::NginxMode;
 
 pub use mix::FILES;
 pub use report::{Report, Row};
@@ -96,21 +96,12 @@ impl Options {
             ..SluiceCache::new(&self.program, &self.fill)
         })
     }
-
-    fn caches_of(&self, rival: Rival) -> Vec<Cache> {
-        match rival {
-            Rival::Nginx => vec![
-                Cache::Nginx(NginxMode::Sliced(self.slice)),
-                Cache::Nginx(NginxMode::SlicedLocked(self.slice)),
-            ],
-            Rival::Varnish => vec![Cache::Varnish],
-        }
-    }
 }
 
-/// Runs the storm through Sluice and each rival and reports progress to `progress`.
+/// Runs the storm through Sluice and each rival and reports progress to `progress`. A rival that does not start becomes
+/// a note.
 ///
-/// Errors: options out of bounds, a rival that is not installed, or a server that does not start.
+/// Errors: options out of bounds, a rival that is not installed, or a Sluice that does not start.
 pub fn run(options: &Options, progress: &dyn Fn(&str)) -> anyhow::Result<Report> {
     anyhow::ensure!((1..=5000).contains(&options.clients), "1 to 5000 clients");
     anyhow::ensure!(options.requests > 0, "at least one request");
@@ -120,15 +111,10 @@ pub fn run(options: &Options, progress: &dyn Fn(&str)) -> anyhow::Result<Report>
     );
     raise_descriptor_limit()?;
     let rivals = caches::rivals(&options.against, &[])?;
-    let mut contenders = vec![options.sluice()];
-    contenders.extend(
-        rivals
-            .installed
-            .iter()
-            .flat_map(|rival| options.caches_of(*rival)),
-    );
-    let mut rows = Vec::new();
-    for cache in contenders {
+    let against = rivals.installed.iter();
+    let against = against.flat_map(|rival| rival.range_caches(options.slice));
+    let mut report = Report::new(options, rivals.versions);
+    for cache in [options.sluice()].into_iter().chain(against) {
         progress(&format!(
             "{}: {} requests from {} clients, seed {}",
             cache.name(),
@@ -136,12 +122,31 @@ pub fn run(options: &Options, progress: &dyn Fn(&str)) -> anyhow::Result<Report>
             options.clients,
             options.seed
         ));
-        rows.push(storm(&cache, options, progress)?);
+        let result = storm(&cache, options, &mut report.configurations, progress);
+        match (result, &cache) {
+            (Ok(row), _) => {
+                report.rows.push(row);
+                let note = cache.note().map(|note| format!("{}: {note}", cache.name()));
+                report.notes.extend(note);
+            }
+            (Err(error), Cache::Sluice(_)) => return Err(error),
+            (Err(error), _) => {
+                let note = format!("{}: not measured: {error:#}", cache.name());
+                progress(&note);
+                report.notes.push(note);
+            }
+        }
     }
-    Ok(Report::new(options, rivals.versions, rows))
+    Ok(report)
 }
 
-fn storm(cache: &Cache, options: &Options, progress: &dyn Fn(&str)) -> anyhow::Result<Row> {
+/// Runs the storm through one cache, whose configuration is added to `configurations`.
+fn storm(
+    cache: &Cache,
+    options: &Options,
+    configurations: &mut Configurations,
+    progress: &dyn Fn(&str),
+) -> anyhow::Result<Row> {
     let files = sizes();
     let origin = origin(&files, options)?;
     let capacity = Capacity {
@@ -149,7 +154,9 @@ fn storm(cache: &Cache, options: &Options, progress: &dyn Fn(&str)) -> anyhow::R
         workers: thread::available_parallelism()?.get(),
     };
     let running = cache.start(origin.addr(), capacity)?;
+    configurations.keep(&cache.name(), running.configuration());
     let shared = Shared::new(running.addr(), &files, options);
+    let cpu_before = running.cpu()?;
     let began = Instant::now();
     let tally = thread::scope(|scope| {
         // Dropping this sender ends the thread that changes versions.
@@ -171,10 +178,14 @@ fn storm(cache: &Cache, options: &Options, progress: &dyn Fn(&str)) -> anyhow::R
     })?;
     let took = began.elapsed();
     origin.wait_for(Record::quiet, IDLE_TIMEOUT);
+    let cpu = running.cpu()?.zip(cpu_before);
     let (requests, sent) = origin.read_record(|record| (record.requests_total, record.sent_total));
     let touched = tally.touched_bytes(&files, options.slice);
     let mut row = Row::of(cache.name(), &tally, took, (requests, sent), touched);
     row.ended_early = row.requests < options.requests;
+    row.cpu_us = cpu.map(|(after, before)| {
+        after.saturating_sub(before).as_secs_f64() * 1e6 / row.requests.max(1) as f64
+    });
     Ok(row)
 }
 

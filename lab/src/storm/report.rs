@@ -2,14 +2,15 @@
 
 use std::time::Duration;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::tally::Tally;
 use super::{FILES, Options};
 use crate::bench::plain;
+use crate::configurations::Configurations;
 
 /// Results of one cache.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Row {
     /// Name of the cache and fill mode.
     pub name: String,
@@ -40,6 +41,8 @@ pub struct Row {
     /// Duration in seconds.
     #[serde(rename = "took")]
     pub seconds: f64,
+    /// CPU time of the server per request in microseconds.
+    pub cpu_us: Option<f64>,
     /// Whether the time limit ended the storm before all requests were sent.
     pub ended_early: bool,
     /// Descriptions of some wrong and failed responses.
@@ -67,6 +70,7 @@ impl Row {
             touched_bytes,
             over: over(origin_bytes, touched_bytes),
             seconds: took.as_secs_f64(),
+            cpu_us: None,
             ended_early: false,
             samples: tally.samples.clone(),
         }
@@ -86,6 +90,8 @@ impl Row {
             format!("{:.3}", self.over),
             format!("{:.1}", self.seconds),
             format!("{:.0}", self.bytes as f64 / 1e6 / self.seconds.max(1e-3)),
+            self.cpu_us
+                .map_or_else(|| "-".to_owned(), |us| format!("{us:.0}")),
         ]
     }
 }
@@ -96,7 +102,7 @@ fn over(sent: u64, touched: u64) -> f64 {
 }
 
 /// Result of the experiment.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Report {
     /// Seed of the random requests.
     pub seed: u64,
@@ -120,9 +126,13 @@ pub struct Report {
     pub rivals: Vec<String>,
     /// One row for each cache.
     pub rows: Vec<Row>,
+    /// Configurations of the caches.
+    pub configurations: Configurations,
+    /// Remarks, including rivals that could not be measured and why.
+    pub notes: Vec<String>,
 }
 
-const TITLES: [(&str, &str); 11] = [
+const TITLES: [(&str, &str); 12] = [
     ("", ""),
     ("requests", ""),
     ("wrong", ""),
@@ -134,6 +144,7 @@ const TITLES: [(&str, &str); 11] = [
     ("over", "×"),
     ("took", "s"),
     ("got", "MB/s"),
+    ("cpu", "µs"),
 ];
 
 const LEGEND: &str = "
@@ -144,10 +155,12 @@ stale   responses with a version that had been replaced for more than max-age an
 origin  requests that the origin received;  sent: body bytes that it sent
 over    those bytes over the size of the distinct blocks (of each version) that clients requested
 took    from the first request to the last response;  got: body bytes that clients received
+cpu     CPU time of the server per request
 ";
 
 impl Report {
-    pub(super) fn new(options: &Options, rivals: Vec<String>, rows: Vec<Row>) -> Report {
+    /// Returns a report without rows.
+    pub(super) fn new(options: &Options, rivals: Vec<String>) -> Report {
         Report {
             seed: options.seed,
             clients: options.clients,
@@ -161,7 +174,9 @@ impl Report {
             slice: options.slice,
             memory: options.memory,
             rivals,
-            rows,
+            rows: Vec::new(),
+            configurations: Configurations::default(),
+            notes: Vec::new(),
         }
     }
 
@@ -188,10 +203,10 @@ impl Report {
         };
         let rivals = match &self.rivals[..] {
             [] => String::new(),
-            rivals => format!(", {}", rivals.join(", ")),
+            rivals => format!("{}\n", rivals.join(", ")),
         };
         let mut text = format!(
-            "{} clients, {FILES} files of 1 B to 100 MB, {changes}, max-age={}, seed {}{rivals}\n\n",
+            "{} clients, {FILES} files of 1 B to 100 MB, {changes}, max-age={}, seed {}\n{rivals}\n",
             self.clients, self.max_age, self.seed,
         );
         let rows: Vec<Vec<String>> = self.rows.iter().map(Row::cells).collect();
@@ -201,6 +216,9 @@ impl Report {
             text.push_str(&format!(
                 "{name}: ended by the time limit after {sent} of {all} requests\n"
             ));
+        }
+        for note in &self.notes {
+            text.push_str(&format!("{note}\n"));
         }
         text.push_str(LEGEND);
         for row in &self.rows {
@@ -233,6 +251,7 @@ mod tests {
             touched_bytes: 1_000_000_000,
             over: over(1_150_000_000, 1_000_000_000),
             seconds: 20.0,
+            cpu_us: Some(1234.5),
             ended_early: wrong > 0,
             samples: vec!["/storm/3.bin: status 502".to_owned()],
         }
@@ -244,9 +263,14 @@ mod tests {
             change_every: Some(Duration::from_millis(20)),
             ..Options::new("sluice")
         };
-        let rows = vec![row("Sluice auto", 0), row("nginx slice", 7)];
-        let report = Report::new(&options, vec!["nginx 1.22.1".to_owned()], rows);
+        let mut report = Report::new(&options, vec!["nginx 1.22.1".to_owned()]);
+        report.rows = vec![row("Sluice auto", 0), row("nginx slice", 7)];
+        report.notes = vec!["Squid: not measured: why".to_owned()];
         let text = report.render();
+        assert!(text.contains("\nSquid: not measured: why\n"), "{text}");
+        let json = serde_json::to_string(&report).expect("JSON");
+        let read: Report = serde_json::from_str(&json).expect("a report");
+        assert_eq!(read, report);
         let widest = text.lines().map(|line| line.chars().count()).max();
         assert!(widest <= Some(100) && widest > Some(70), "{text}");
         assert!(

@@ -26,7 +26,7 @@ export function byteMap(object) {
   const length = object.length ?? Math.max(1, ...known);
   const list = places(object);
   const canvas = h("canvas", { role: "img", "aria-label": `Bytes of the object: ${list.map(([name, , spans]) => `${name} ${format.bytes(total(spans, length))}`).join(", ")}` });
-  const where = h("span", { class: "note", "aria-hidden": "true" });
+  const where = h("span.note", { "aria-hidden": "true" });
   canvas.addEventListener("mousemove", (event) => {
     const at = Math.floor((event.offsetX / canvas.clientWidth) * length);
     const row = list[Math.floor(event.offsetY / (ROW + GAP))];
@@ -36,10 +36,10 @@ export function byteMap(object) {
   canvas.addEventListener("mouseleave", () => { where.textContent = ""; });
   canvas.style.setProperty("height", `${list.length * (ROW + GAP)}px`);
   new ResizeObserver(() => paint(canvas, list, length)).observe(canvas);
-  const names = h("ul", { class: "legend keys" }, list.map(([name, tone, spans]) => legend(tone, name,
-    h("span", { class: "value" }, format.bytes(total(spans, length))), h("span", { class: "before" }, format.share(length > 0 ? total(spans, length) / length : null)))));
-  const scale = h("div", { class: "scale", "aria-hidden": "true" }, [0, 0.25, 0.5, 0.75, 1].filter((part) => length > 99 || Number.isInteger(length * part)).map((part) => h("span", null, format.bytes(Math.round(length * part)))));
-  return h("div", { class: "byte-map" }, names, canvas, scale, where);
+  const names = h("ul.legend.keys", list.map(([name, tone, spans]) => legend(tone, name,
+    h("span.value", format.bytes(total(spans, length))), h("span.before", format.share(length > 0 ? total(spans, length) / length : null)))));
+  const scale = h("div.scale", { "aria-hidden": "true" }, [0, 0.25, 0.5, 0.75, 1].filter((part) => length > 99 || Number.isInteger(length * part)).map((part) => h("span", format.bytes(Math.round(length * part)))));
+  return h("div.byte-map", names, canvas, scale, where);
 }
 
 function paint(canvas, list, length) {

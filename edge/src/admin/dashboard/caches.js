@@ -8,18 +8,18 @@ import { OUTCOME_SERIES } from "./overview.js";
 import { badge, card, choice, choose, facts, failed, meter, note, refresh, trouble } from "./parts.js";
 import { get as param, set } from "./state.js";
 import { showTable } from "./table.js";
-import { whatIf } from "./whatif.js";
+import { WHAT_IF, whatIf } from "./whatif.js";
 
 const CACHE_SERIES = [...ROUTE_OUTCOMES, "bytes", "limit", "objects", "evicted", "evicted_age_seconds", "volume_hits", "volume_bytes"];
 const VOLUME_SERIES = ["written_bytes", "record_bytes", "rewritten_bytes", "read_bytes", "reads", "read_ms", "shed", "shed_bytes", "queue_bytes",
   "disk_reads", "disk_read_ms", "disk_writes", "disk_write_ms", "disk_busy_ms", "disk_queue_ms"];
 
 export function start(root, context) {
-  const caches = h("div", { class: "grid", id: "cache-cards" });
-  const volumes = h("div", { class: "block" });
-  const charts = h("div", { class: "block" });
-  const curves = h("div", { class: "block" });
-  put(root, h("h1", null, "Caches and volumes"), caches, charts, curves, volumes);
+  const caches = h("div.grid", { id: "cache-cards" });
+  const volumes = h("div.block");
+  const charts = h("div.block");
+  const curves = h("div.block");
+  put(root, h("h1", "Caches and volumes"), caches, charts, curves, volumes);
   let names = "";
   let latest = null;
   const showHistories = () => {
@@ -29,21 +29,17 @@ export function start(root, context) {
     showVolumeNumbers(latest.volumes || []);
   };
   context.every(3, async () => {
-    try {
-      const status = await get("status", {}, context.signal);
-      latest = status;
-      put(caches, Object.entries(status.caches || {}).map(([name, numbers]) => cacheCard(name, numbers, status)));
-      if (Object.keys(status.caches || {}).length === 0) put(caches, note("No cache is configured."));
-      const now = JSON.stringify([Object.keys(status.caches || {}), (status.volumes || []).map((one) => one.name)]);
-      if (now !== names) {
-        names = now;
-        showHistories();
-      }
-      showVolumeNumbers(status.volumes || []);
-    } catch (error) {
-      if (!context.signal.aborted) put(caches, failed(error));
+    const status = await get("status", {}, context.signal);
+    latest = status;
+    put(caches, Object.entries(status.caches || {}).map(([name, numbers]) => cacheCard(name, numbers, status)));
+    if (Object.keys(status.caches || {}).length === 0) put(caches, note("No cache is configured."));
+    const now = JSON.stringify([Object.keys(status.caches || {}), (status.volumes || []).map((one) => one.name)]);
+    if (now !== names) {
+      names = now;
+      showHistories();
     }
-  });
+    showVolumeNumbers(status.volumes || []);
+  }, (error) => put(caches, failed(error)));
   context.onParams((changed) => {
     if (!changed.has("cache") && !changed.has("volume")) return false;
     const group = document.activeElement?.closest(".choice")?.getAttribute("aria-label");
@@ -51,22 +47,17 @@ export function start(root, context) {
     if (group) root.querySelector(`.choice[aria-label="${group}"] [aria-pressed="true"]`)?.focus({ preventScroll: true });
     return true;
   });
-  const showWhatIf = async () => {
-    try {
-      const data = await get("what-if", {}, context.signal);
-      whatIf(curves, data.caches || {}, context.shared.settings, latest);
-    } catch (error) {
-      if (!context.signal.aborted) refresh(curves, error.message, () => [h("h2", null, "What if the cache were larger?"), card("Miss-ratio curves", trouble(error, "simulation of other sizes"))]);
-    }
-  };
-  context.every(10, showWhatIf);
+  context.every(10, async () => {
+    const data = await get("what-if", {}, context.signal);
+    whatIf(curves, data.caches || {}, context.shared.settings, latest);
+  }, (error) => refresh(curves, error.message, () => [h("h2", WHAT_IF), card("Miss-ratio curves", trouble(error, "simulation of other sizes"))]));
 }
 
 function cacheCard(name, numbers, status) {
   const used = (status.volumes || []).filter((one) => (one.caches || []).includes(name));
-  return h("section", { class: "card", "aria-label": `Cache ${name}` },
-    h("div", { class: "head" }, h("h2", null, name), h("span", { class: "note" }, used.length > 0 ? `memory and ${used.map((one) => one.name).join(", ")}` : "memory only")),
-    h("div", { class: "gap" }),
+  return h("section.card", { "aria-label": `Cache ${name}` },
+    h("div.head", h("h2", name), h("span.note", used.length > 0 ? `memory and ${used.map((one) => one.name).join(", ")}` : "memory only")),
+    h("div.gap"),
     meter("Memory", numbers.bytes, numbers.limit, format.bytes, "plain"),
     facts([
       ["Objects", format.exact(numbers.objects)],
@@ -93,8 +84,8 @@ function showCharts(box, context, names) {
   const chosen = names.includes(param("cache")) ? param("cache") : names[0];
   const feed = context.feed({ scope: "cache", member: chosen, series: CACHE_SERIES, streamed: true });
   const chart = (options) => context.chart({ feed, ...options });
-  put(box, h("div", { class: "head" }, h("h2", null, `History of ${chosen}`), pick("Cache", "cache", names, chosen)),
-    h("div", { class: "grid three" },
+  put(box, h("div.head", h("h2", `History of ${chosen}`), pick("Cache", "cache", names, chosen)),
+    h("div.grid.three",
       chart({ id: "c-hits", title: "Hit ratio", unit: "share", series: RATIOS }),
       chart({ id: "c-fill", title: "Memory against its limit", unit: "bytes", series: [
         line("used", "used", "hit", "bytes"), line("limit", "limit", "error")] }),
@@ -109,7 +100,7 @@ let shownVolumes = null;
 function showVolumeNumbers(volumes) {
   if (!shownVolumes?.isConnected) return;
   showTable(shownVolumes, "Volumes", ["Volume", "State", "Size", "Records", "Write queue", "Written", "Rewritten", "Shed", "Damaged", "Errors", "Laps"], volumes.map((one) => [
-    h("span", { title: one.path }, one.name), [badge(one.state), one.loaded < 1 ? ` ${format.share(one.loaded)}` : "", one.why ? h("span", { class: "note" }, ` ${one.why}`) : null],
+    h("span", { title: one.path }, one.name), [badge(one.state), one.loaded < 1 ? ` ${format.share(one.loaded)}` : "", one.why ? h("span.note", ` ${one.why}`) : null],
     format.bytes(one.size), format.count(one.records), format.bytes(one.queue_bytes), format.bytes(one.written_bytes), format.bytes(one.rewritten_bytes),
     h("span", { class: one.shed > 0 ? "warn-text" : "" }, format.count(one.shed)), h("span", { class: one.damaged > 0 ? "bad-text" : "" }, format.count(one.damaged)), h("span", { class: one.errors > 0 ? "bad-text" : "" }, format.count(one.errors)), format.count(one.laps),
   ]), [2, 3, 4, 5, 6, 7, 8, 9, 10]);
@@ -125,16 +116,16 @@ const amplification = (c) => over(c("written_bytes"), c("record_bytes"));
 
 function showVolumes(box, context, volumes) {
   if (volumes.length === 0) {
-    put(box, h("h2", null, "Volumes"), h("div", { class: "card" }, note("No volume is configured: the caches keep everything in memory.")));
+    put(box, h("h2", "Volumes"), h("div.card", note("No volume is configured: the caches keep everything in memory.")));
     return;
   }
   const names = volumes.map((one) => one.name);
   const chosen = names.includes(param("volume")) ? param("volume") : names[0];
-  shownVolumes = h("div", { class: "card" });
+  shownVolumes = h("div.card");
   const feed = context.feed({ scope: "volume", member: chosen, series: VOLUME_SERIES, streamed: true });
   const chart = (options) => context.chart({ feed, ...options });
-  put(box, h("h2", null, "Volumes"), shownVolumes, h("div", { class: "head" }, h("h2", null, `Load of ${chosen}`), pick("Volume", "volume", names, chosen)),
-    h("div", { class: "grid three" },
+  put(box, h("h2", "Volumes"), shownVolumes, h("div.head", h("h2", `Load of ${chosen}`), pick("Volume", "volume", names, chosen)),
+    h("div.grid.three",
       chart({ id: "v-busy", title: "Busy", note: "Share of the time in which the disk worked, for any program (iostat).", unit: "share", range: () => [0, 1], series: [line("busy", "busy", "miss", busy)] }),
       chart({ id: "v-queue", title: "Queue", note: "Mean number of requests that the disk had to serve.", unit: "count", series: [line("queue", "requests", "collapsed", queue)] }),
       chart({ id: "v-await", title: "Await", note: "Mean time of one read or write, with the time in the queue.", unit: "seconds", series: [line("await", "time", "p99", waited)] }),

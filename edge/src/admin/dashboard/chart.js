@@ -4,9 +4,11 @@
 
 import { color, h, put, say, text, uid } from "./dom.js";
 import { axisWriters, bytes, clock, moment, writers } from "./format.js";
-import { hidden, period, set, toggleHidden } from "./state.js";
+import { hidden, isDefaultPeriod, period, set, toggleHidden } from "./state.js";
 
 const TABLE_ROWS = 24;
+/** Shortest time that a chart shows, in seconds. */
+const SPAN_MIN = 60;
 const BYTE_STEPS = Array.from({ length: 50 }, (_, i) => 2 ** i);
 
 /** Longest time that a frame spends on charts before it leaves the others to the next one, in milliseconds. */
@@ -96,19 +98,28 @@ function axisTime(_, splits, __, ___, step) {
 /** Finds the points of a series that no line reaches. */
 const isolated = (u, series) => u.data[series].flatMap((value, i, all) => (value != null && all[i - 1] == null && all[i + 1] == null ? [i] : []));
 
+/** Returns the times at which charts of a feed begin and end. In the period that the page chose, nothing is shown of the time before the first value. */
+export function shownPeriod(feed) {
+  const { from, to, live, seconds } = period();
+  if (!live) return { min: from, max: to };
+  const max = Math.max(feed.t[feed.t.length - 1] ?? to, 0);
+  const begin = isDefaultPeriod() && !feed.compared ? Math.min(feed.begin ?? 0, max - SPAN_MIN) : 0;
+  return { min: Math.max(max - seconds, begin), max };
+}
+
 /** The legend of a chart: a button for each series, which hides it, with the value under the pointer. */
 class Legend {
   #entries = new Map();
 
   constructor(chart, series, write) {
     this.write = write;
-    this.root = h("ul", { class: "legend" });
+    this.root = h("ul.legend");
     for (const { key, label, color, help } of series) {
-      const value = h("span", { class: "value" });
-      const before = h("span", { class: "before" });
+      const value = h("span.value");
+      const before = h("span.before");
       const button = h("button", {
         type: "button", "aria-pressed": "true", title: help || `Hide or show ${label}`, onclick: () => toggleHidden(chart, key),
-      }, h("span", { class: `swatch c-${color}`, "aria-hidden": "true" }), h("span", { class: "name" }, label), value, before);
+      }, h("span", { class: `swatch c-${color}`, "aria-hidden": "true" }), h("span.name", label), value, before);
       const item = h("li", { hidden: true }, button);
       this.#entries.set(key, { item, button, value, before });
       this.root.append(item);
@@ -155,15 +166,15 @@ export class Chart {
       onkeydown: (event) => this.#key(event), onblur: () => this.#point(null),
     });
     this.plot.style.setProperty("height", `${this.options.height}px`);
-    this.table = h("div", { class: "chart-table", hidden: true, tabindex: "0", role: "region", "aria-label": `${this.options.title}, as a table` });
+    this.table = h("div.chart-table", { hidden: true, tabindex: "0", role: "region", "aria-label": `${this.options.title}, as a table` });
     this.toggle = h("button", {
       type: "button", class: "quiet small", "aria-expanded": "false", "aria-label": `${this.options.title}: table`, title: "Show as a table", onclick: () => this.#flip(),
     }, "Table");
-    this.time = h("span", { class: "chart-time" });
+    this.time = h("span.chart-time");
     this.root = h("figure", { class: `card chart ${this.options.wide ? "wide" : ""}` },
-      h("figcaption", null,
+      h("figcaption",
         h("h3", { id: this.label }, this.options.title), this.time, this.toggle,
-        this.options.note ? h("p", { class: "note" }, this.options.note) : null),
+        this.options.note ? h("p.note", this.options.note) : null),
       this.legend.root, this.plot, this.table);
     this.options.feed.onChange(() => this.fresh());
     all.add(this);
@@ -220,11 +231,9 @@ export class Chart {
     const data = this.options.stacked ? this.#stackedData(there, off) : this.#plainData(there);
     if (shape !== this.#built || !this.#uplot) this.#build(there, shape, data);
     else this.#uplot.setData(data, false);
-    const { from, to, live, seconds } = period();
-    const end = live ? Math.max(feed.t[feed.t.length - 1] ?? to, 0) : to;
     this.#uplot.batch(() => {
       this.#showOnly(there, off);
-      this.#uplot.setScale("x", { min: live ? end - seconds : from, max: end });
+      this.#uplot.setScale("x", shownPeriod(feed));
     });
     this.legend.offer(there.map((one) => one.key), off);
     this.#values(this.#uplot.cursor.idx);
@@ -239,7 +248,7 @@ export class Chart {
     const why = feed.state === "loading" ? "Loading …"
       : feed.state === "missing" ? "There is no history of this yet."
         : feed.state === "failed" ? `Not available: ${feed.error}` : "No values in this period.";
-    put(this.plot, h("p", { class: "empty" }, why));
+    put(this.plot, h("p.empty", why));
   }
 
   #plainData(there) {
@@ -375,6 +384,13 @@ export class Chart {
     }
   }
 
+  /** Returns the index of the first point that is shown. */
+  #first() {
+    const { feed } = this.options;
+    const { min } = shownPeriod(feed);
+    return Math.max(0, feed.t.findIndex((t) => t >= min));
+  }
+
   /** Arrow keys move the pointer. */
   #key(event) {
     const { t } = this.options.feed;
@@ -382,7 +398,7 @@ export class Chart {
     const at = this.#uplot.cursor.idx ?? t.length - 1;
     const moves = { ArrowLeft: at - 1, ArrowRight: at + 1, PageUp: at - 20, PageDown: at + 20, Home: 0, End: t.length - 1 };
     if (event.key === "Escape") this.#point(null);
-    else if (event.key in moves) this.#point(Math.max(0, Math.min(t.length - 1, moves[event.key])));
+    else if (event.key in moves) this.#point(Math.max(this.#first(), Math.min(t.length - 1, moves[event.key])));
     else return;
     event.preventDefault();
   }
@@ -408,15 +424,16 @@ export class Chart {
 
   #fillTable() {
     const { t } = this.options.feed;
-    const every = Math.max(1, Math.ceil(t.length / TABLE_ROWS));
+    const first = this.#first();
+    const every = Math.max(1, Math.ceil((t.length - first) / TABLE_ROWS));
     const rows = [];
-    for (let i = t.length - 1; i >= 0; i -= every) {
-      rows.push(h("tr", null, h("th", { scope: "row" }, moment(t[i])), this.#drawn.map((one) => h("td", { class: "number" }, this.write(one.values[i])))));
+    for (let i = t.length - 1; i >= first; i -= every) {
+      rows.push(h("tr", h("th", { scope: "row" }, moment(t[i])), this.#drawn.map((one) => h("td.number", this.write(one.values[i])))));
     }
     const top = this.table.scrollTop;
-    put(this.table, h("table", null,
-      h("thead", null, h("tr", null, h("th", { scope: "col" }, "Time"), this.#drawn.map((one) => h("th", { scope: "col", class: "number" }, one.label)))),
-      h("tbody", null, rows)));
+    put(this.table, h("table",
+      h("thead", h("tr", h("th", { scope: "col" }, "Time"), this.#drawn.map((one) => h("th", { scope: "col", class: "number" }, one.label)))),
+      h("tbody", rows)));
     this.table.scrollTop = top;
   }
 }

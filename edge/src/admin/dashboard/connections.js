@@ -4,7 +4,7 @@ import { get, post } from "./api.js";
 import { h, put } from "./dom.js";
 import * as format from "./format.js";
 import { lift, line, plus } from "./metrics.js";
-import { ask, badge, card, facts, failed, note, order, refresh, toast } from "./parts.js";
+import { ask, badge, card, facts, failed, note, order, refresh, section, toast } from "./parts.js";
 import { plainTable, showTable } from "./table.js";
 
 const SERIES = ["connections_now", "http1_connections_now", "http2_connections_now", "connections_accepted", "connections_refused", "connections_over_ip", "connections_shed", "client_timeouts",
@@ -19,9 +19,9 @@ const FAILURES = {
 export function start(root, context) {
   const feed = context.feed({ scope: "edge", series: SERIES, streamed: true });
   const chart = (options) => context.chart({ feed, ...options });
-  const [workers, process, failures, certificates] = [h("div", { class: "card" }), h("div", { class: "card" }), h("div"), h("div", { class: "block" })];
-  put(root, h("h1", null, "Connections and TLS"), process, h("h2", { class: "hidden" }, "Charts"),
-    h("div", { class: "grid three" },
+  const [workers, process, failures, certificates] = [h("div.card"), h("div.card"), h("div"), h("div.block")];
+  put(root, h("h1", "Connections and TLS"), process, h("h2.hidden", "Charts"),
+    h("div.grid.three",
       chart({ id: "k-open", title: "Open connections", unit: "count", stacked: true, series: [
         line("h2", "HTTP/2", "hit", "http2_connections_now"), line("h1", "HTTP/1", "collapsed", "http1_connections_now"),
         line("rest", "not begun", "other", (c) => lift((all, one, two) => Math.max(0, all - one - two), c("connections_now"), c("http1_connections_now"), c("http2_connections_now")))] }),
@@ -37,30 +37,26 @@ export function start(root, context) {
         line("out", "sent", "hit", "client_bytes_out"), line("in", "received", "collapsed", "client_bytes_in")] }),
       chart({ id: "k-memory", title: "Memory of connections", unit: "bytes", series: [
         line("tls", "TLS", "collapsed", "tls_memory_now"), line("requests", "requests", "hit", "request_memory_now")] })),
-    failures, h("section", { class: "block", "aria-labelledby": "certs" }, h("h2", { id: "certs" }, "Certificates"), certificates), h("section", { class: "block", "aria-labelledby": "workers" }, h("h2", { id: "workers" }, "Workers"), workers));
+    failures, section("Certificates", certificates), section("Workers", workers));
   const loop = workerLoop(workers);
   context.every(3, async () => {
-    try {
-      const [status, lags] = await Promise.all([get("status", {}, context.signal), loopLags(context.signal)]);
-      put(process, processFacts(status));
-      showFailures(failures, status.counters || {});
-      loop(status, lags);
-      showCertificates(certificates, status.certificates || {}, context);
-    } catch (error) {
-      if (!context.signal.aborted) put(process, failed(error));
-    }
-  });
+    const [status, lags] = await Promise.all([get("status", {}, context.signal), loopLags(context.signal)]);
+    put(process, processFacts(status));
+    showFailures(failures, status.counters || {});
+    loop(status, lags);
+    showCertificates(certificates, status.certificates || {}, context);
+  }, (error) => put(process, failed(error)));
 }
 
 function processFacts(status) {
   const { counters = {}, reload = {}, buffers = {}, process = {} } = status;
   return facts([
     ["Version", status.version], ["Process", String(status.pid)], ["Running for", format.span(status.uptime_s)], ["Configuration", `number ${reload.generation}`],
-    ["Last reload", reload.last_error ? h("span", { class: "bad-text" }, reload.last_error) : null],
+    ["Last reload", reload.last_error ? h("span.bad-text", reload.last_error) : null],
     ["Resident memory", process.resident_bytes ? format.bytes(process.resident_bytes) : null],
     ["Open connections", format.exact(counters.connections_now)], ["Accepted", format.exact(counters.connections_accepted)],
     ["Over connections_per_ip", format.exact(counters.connections_over_ip)], ["Closed to make room", format.exact(counters.connections_refused)],
-    ["Buffers", buffers.limit ? `${format.bytes(buffers.bytes)} of ${format.bytes(buffers.limit)}` : null], ["Panics", counters.panics > 0 ? h("span", { class: "bad-text" }, format.exact(counters.panics)) : null],
+    ["Buffers", buffers.limit ? `${format.bytes(buffers.bytes)} of ${format.bytes(buffers.limit)}` : null], ["Panics", counters.panics > 0 ? h("span.bad-text", format.exact(counters.panics)) : null],
     ["Log lines dropped", counters.log_lines_dropped > 0 ? format.exact(counters.log_lines_dropped) : null],
   ]);
 }
@@ -102,9 +98,9 @@ function showCertificates(box, all, context) {
   const list = all.list || [];
   const now = all.now_unix_s ?? Date.now() / 1000;
   const day = Math.floor(now / 60);
-  refresh(box, JSON.stringify([list, day, context.isOperator]), () => h("div", { class: "card" }, list.length === 0 ? note("No certificate is configured.") : plainTable("List of certificates", ["Names", "Source", "State", "Expires in", "Renewal in", "Issuer", ...(context.isOperator ? ["Orders"] : [])], list.map((one) => [
-    h("span", { class: "name-cell", title: one.names.join(", ") }, one.names.slice(0, 3).join(", "), one.names.length > 3 ? ` and ${one.names.length - 3} more` : ""), one.source,
-    [badge(one.in_use ? (one.warning ? "warning" : "in use") : one.in_progress ? "in progress" : "missing", one.in_use ? (one.warning ? "warn" : "good") : "bad"), one.warning || one.last_error ? h("span", { class: "note why-state", title: one.last_error || one.warning }, ` ${one.last_error || one.warning}`) : null],
+  refresh(box, JSON.stringify([list, day, context.isOperator]), () => h("div.card", list.length === 0 ? note("No certificate is configured.") : plainTable("List of certificates", ["Names", "Source", "State", "Expires in", "Renewal in", "Issuer", ...(context.isOperator ? ["Orders"] : [])], list.map((one) => [
+    h("span.name-cell", { title: one.names.join(", ") }, one.names.slice(0, 3).join(", "), one.names.length > 3 ? ` and ${one.names.length - 3} more` : ""), one.source,
+    [badge(one.in_use ? (one.warning ? "warning" : "in use") : one.in_progress ? "in progress" : "missing", one.in_use ? (one.warning ? "warn" : "good") : "bad"), one.warning || one.last_error ? h("span.note.why-state", { title: one.last_error || one.warning }, ` ${one.last_error || one.warning}`) : null],
     one.not_after_unix_s ? h("span", { class: one.not_after_unix_s - now < 604800 ? "bad-text" : "" }, one.not_after_unix_s > now ? format.span(one.not_after_unix_s - now) : "expired") : "–",
     one.renewal_unix_s ? format.span(Math.max(0, one.renewal_unix_s - now)) : "–", one.issuer || "–",
     ...(context.isOperator ? [one.source === "file" ? "" : renewButton(one)] : []),

@@ -54,14 +54,19 @@ export class Context {
     this.#charts.clear();
   }
 
-  /** Calls a function now and then repeatedly, while the page is visible. The function handles its errors. */
-  every(seconds, run) {
+  /**
+   * Calls a function now and then repeatedly, while the page is visible, and `onError` with an error that it throws. Without
+   * `onError`, the function handles its errors, and a further one is shown in the browser's console.
+   */
+  every(seconds, run, onError = (error) => { throw error; }) {
     let busy = false;
     const again = async () => {
       if (busy || document.hidden || this.signal.aborted) return;
       busy = true;
       try {
         await run();
+      } catch (error) {
+        if (!this.signal.aborted) onError(error);
       } finally {
         busy = false;
       }

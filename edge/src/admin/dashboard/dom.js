@@ -2,16 +2,19 @@
 
 const SVG = "http://www.w3.org/2000/svg";
 
-function fill(node, props, children) {
-  for (const [name, value] of Object.entries(props || {})) {
+function fill(node, parts) {
+  const [props] = parts;
+  if (props && Object.getPrototypeOf(props) === Object.prototype) setAll(node, parts.shift());
+  return append(node, parts);
+}
+
+function setAll(node, props) {
+  for (const [name, value] of Object.entries(props)) {
     if (value == null || value === false) continue;
     if (name.startsWith("on")) node.addEventListener(name.slice(2), value);
-    else if (name === "class") node.setAttribute("class", value);
     else if (name === "value" && node.localName === "input") node.value = value;
     else node.setAttribute(name, value === true ? "" : String(value));
   }
-  append(node, children);
-  return node;
 }
 
 function append(node, children) {
@@ -20,23 +23,24 @@ function append(node, children) {
     if (Array.isArray(child)) append(node, child);
     else node.append(child instanceof Node ? child : String(child));
   }
+  return node;
 }
 
-/** Creates an element with attributes, listeners (`onclick`) and children. */
-export function h(tag, props, ...children) {
-  return fill(document.createElement(tag), props, children);
+/** Creates an element: its tag with its classes (`div.card`), attributes and listeners (`{ onclick }`) if any, and children. */
+export function h(name, ...parts) {
+  const [tag, ...classes] = name.split(".");
+  const node = document.createElement(tag);
+  if (classes.length > 0) node.className = classes.join(" ");
+  return fill(node, parts);
 }
 
 /** Creates an element of SVG. */
-export function svg(tag, props, ...children) {
-  return fill(document.createElementNS(SVG, tag), props, children);
-}
+export const svg = (tag, ...parts) => fill(document.createElementNS(SVG, tag), parts);
 
 /** Replaces the children of an element. */
 export function put(node, ...children) {
   node.textContent = "";
-  append(node, children);
-  return node;
+  return append(node, children);
 }
 
 /** Sets an element's text if it differs, so that unchanged text is not laid out again. */

@@ -46,6 +46,12 @@ export class Feed {
   now = (...names) => this.#find(this.#columns, names);
   then = (...names) => (this.#before ? this.#find(this.#before, names) : null);
 
+  /** Returns the time of the first value of any series. */
+  get begin() {
+    const columns = [...this.#columns.values()];
+    return this.t.find((_, i) => columns.some((column) => column[i] != null));
+  }
+
   get compared() {
     return this.#before !== null;
   }

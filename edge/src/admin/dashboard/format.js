@@ -97,9 +97,12 @@ export const micros = (value) => (isNumber(value) ? seconds(value / 1e6) : DASH)
 /** Money, with the currency before the number if it is a sign. */
 export function money(value, currency) {
   if (!isNumber(value)) return DASH;
-  const number = Math.abs(value) >= 1000 ? count(value) : value.toFixed(Math.abs(value) < 1 ? 3 : 2);
+  const number = Math.abs(value) >= 1000 ? count(value) : value.toFixed(value !== 0 && Math.abs(value) < 1 ? 3 : 2);
   return /^[A-Za-z]{2,}$/.test(currency) ? `${number} ${currency}` : `${currency}${number}`;
 }
+
+/** The name of a route or site, in which `*` stands for all hosts, and as a condition for all paths. */
+export const routeName = (member) => member.replace(/^(\S+) \*(?=( #\d+)?$)/, "$1, all paths").replace(/^\*(?=[ ,]|$)/, "all hosts");
 
 /** Relative change as `+12 %`. */
 export function change(now, before) {

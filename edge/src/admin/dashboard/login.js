@@ -8,7 +8,7 @@ export function login(isRefused) {
   return new Promise((resolve) => {
     const [title, field] = [uid("login"), uid("token")];
     const input = h("input", { id: field, type: "password", autocomplete: "current-password", required: true, spellcheck: "false", maxlength: "4096" });
-    const refusal = h("p", { class: "bad-text", role: "alert", hidden: !isRefused }, isRefused ? "This token is not valid." : null);
+    const refusal = h("p.bad-text", { role: "alert", hidden: !isRefused }, isRefused ? "This token is not valid." : null);
     let isTrying = false;
     const submit = async (event) => {
       event.preventDefault();
@@ -28,10 +28,10 @@ export function login(isRefused) {
     const dialog = h("dialog", { "aria-labelledby": title, class: "login" },
       h("form", { method: "dialog", onsubmit: submit },
       h("h2", { id: title }, "Log in to Sluice"),
-      h("p", null, "This admin address needs a token: that of ", h("code", null, "token"), ", or one of ", h("code", null, "readers"), " or ", h("code", null, "operators"), " in ", h("code", null, "[admin]"), ". This tab keeps it until it is closed."),
+      h("p", "This admin address needs a token: that of ", h("code", "token"), ", or one of ", h("code", "readers"), " or ", h("code", "operators"), " in ", h("code", "[admin]"), ". This tab keeps it until it is closed."),
       refusal,
       h("label", { for: field }, "Token"), input,
-      h("div", { class: "buttons" }, h("button", { class: "primary" }, "Log in"))));
+      h("div.buttons", h("button.primary", "Log in"))));
     dialog.addEventListener("cancel", (event) => event.preventDefault());
     // Browsers close a dialog at a further Escape, whatever the page says.
     dialog.addEventListener("close", () => { if (dialog.isConnected) dialog.showModal(); });

@@ -31,8 +31,8 @@ let shown = "";
 const icon = (path) => svg("svg", { viewBox: "0 0 24 24", "aria-hidden": "true" }, svg("path", { d: path, "fill-rule": "evenodd" }));
 
 function showNavigation() {
-  const list = h("ul", null, VIEWS.map(([path, name, picture]) => h("li", null,
-    h("a", { href: state.link(path), "aria-current": path === state.view() ? "page" : null }, icon(picture), h("span", null, name)))));
+  const list = h("ul", VIEWS.map(([path, name, picture]) => h("li",
+    h("a", { href: state.link(path), "aria-current": path === state.view() ? "page" : null }, icon(picture), h("span", name)))));
   const nav = document.getElementById("views");
   const focused = [...nav.querySelectorAll("a")].indexOf(document.activeElement);
   put(nav, list);
@@ -117,7 +117,7 @@ async function show() {
     document.title = `${wanted[1]} – Sluice`;
     module.start(main, mine);
   } catch (error) {
-    if (context === mine) put(main, h("h1", null, wanted[1]), failed(error));
+    if (context === mine) put(main, h("h1", wanted[1]), failed(error));
   }
   if (!isFirst) {
     scrollTo(0, 0);
@@ -179,7 +179,7 @@ function markFirstView() {
 }
 
 function begin() {
-  put(document.getElementById("tools"), h("div", { class: "tool-row" }, ranges), h("div", { class: "tool-row" }, live, compare, copy, theme, logout));
+  put(document.getElementById("tools"), h("div.tool-row", ranges), h("div.tool-row", live, compare, copy, theme, logout));
   document.getElementById("skip").addEventListener("click", (event) => {
     event.preventDefault();
     document.getElementById("main").focus();

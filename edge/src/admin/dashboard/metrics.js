@@ -89,7 +89,10 @@ export const outcome = {
   byteRatio: (c) => over(c("cache_hit_bytes", "hit_bytes"), c("cache_response_bytes", "body_bytes")),
   served: (c) => c("client_bytes_out", "body_bytes"),
   origin: (c) => c("upstream_bytes_in", "upstream_bytes"),
-  offload: (c) => lift((out, from) => (out > 0 ? Math.max(0, 1 - from / out) : null), outcome.served(c), outcome.origin(c)),
+  /** The bytes to clients, without those of moments that had nothing but error responses, which Sluice makes itself. */
+  content: (c) => lift((out, from, good, failed) => (failed > 0 && from === 0 && good === 0 ? 0 : out),
+    outcome.served(c), outcome.origin(c), outcome.good(c), c("responses_5xx")),
+  offload: (c) => lift((out, from) => (out > 0 ? Math.max(0, 1 - from / out) : null), outcome.content(c), outcome.origin(c)),
 };
 
 /** The series of the hit ratio. */

@@ -103,7 +103,7 @@ function fillTiles(all, feed, settings, since) {
   const [e1, e0] = [errors(now), feed.compared ? errors(then) : null];
   all.errors.set(format.share(e1), { ...delta(e1, e0), better: -1, sub: `${format.rate(mean(now("responses_5xx")))}, 4xx ${format.rate(mean(now("responses_4xx")))}`, column: over(now("responses_5xx"), requests) });
 
-  const offload = (c) => { const [out, from] = [mean(outcome.served(c)), mean(outcome.origin(c))]; return out > 0 && from !== null ? 1 - from / out : null; };
+  const offload = (c) => { const [out, from] = [mean(outcome.content(c)), mean(outcome.origin(c))]; return out > 0 && from !== null ? 1 - from / out : null; };
   const [o1, o0] = [offload(now), feed.compared ? offload(then) : null];
   all.offload.set(format.share(o1), { ...points(o1, o0), better: 1, sub: `${format.bytesRate(mean(outcome.served(now)))} out, ${format.bytesRate(mean(outcome.origin(now)))} from origins`, column: outcome.offload(now) });
   fillSaved(all.saved, feed, settings, since);
@@ -112,7 +112,7 @@ function fillTiles(all, feed, settings, since) {
 function fillSaved(tile, feed, settings, since) {
   const price = settings?.price_per_gb ?? 0;
   const currency = settings?.price_currency ?? "$";
-  const column = lift((out, from) => out - from, outcome.served(feed.now), outcome.origin(feed.now));
+  const column = lift((out, from) => out - from, outcome.content(feed.now), outcome.origin(feed.now));
   const { from, to, live } = period();
   const end = live ? Math.max(to, feed.t[feed.t.length - 1] ?? 0) : to;
   const { sum: bytes, seconds } = total(column, feed.t, feed.step, from, end, since);
@@ -143,9 +143,9 @@ export function start(root, context) {
   const feed = context.feed({ scope: "edge", series: SERIES, streamed: true, certain: true });
   const all = tiles();
   const recent = new Recent(context.signal);
-  const why = h("div", { class: "grid why-place" });
-  const strip = h("div", { class: "tiles" }, Object.values(all).map((tile) => tile.root));
-  const charts = h("div", { class: "grid" },
+  const why = h("div.grid.why-place");
+  const strip = h("div.tiles", Object.values(all).map((tile) => tile.root));
+  const charts = h("div.grid",
     context.chart({ id: "traffic", title: "Requests by outcome", feed, stacked: true, series: OUTCOME_SERIES, height: 240, wide: true }),
     context.chart({ id: "ratio", title: "Hit ratio", feed, unit: "share", series: RATIOS }),
     context.chart({ id: "latency", title: "Latency", note: null, feed, unit: "seconds", log: true, series: percentileSeries("request_duration") }),
@@ -156,7 +156,7 @@ export function start(root, context) {
       line("3xx", "3xx", "other", "responses_3xx"),
       line("4xx", "4xx", "miss", "responses_4xx"),
       line("5xx", "5xx", "error", "responses_5xx")] }));
-  put(root, h("h1", null, "Overview"), strip, why, h("h2", { class: "hidden" }, "Charts"), charts);
+  put(root, h("h1", "Overview"), strip, why, h("h2.hidden", "Charts"), charts);
   const beginning = new Beginning();
   const fill = () => fillTiles(all, feed, context.shared.settings, beginning.since);
   feed.onChange(() => {

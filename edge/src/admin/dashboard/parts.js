@@ -6,19 +6,19 @@ import { share } from "./format.js";
 /** A section with a heading. */
 export function section(title, ...children) {
   const id = uid("section");
-  return h("section", { class: "block", "aria-labelledby": id }, h("h2", { id }, title), children);
+  return h("section.block", { "aria-labelledby": id }, h("h2", { id }, title), children);
 }
 
 /** A card with a heading. */
 export function card(title, ...children) {
   const id = uid("card");
-  return h("section", { class: "card", "aria-labelledby": id }, h("h3", { id }, title), children);
+  return h("section.card", { "aria-labelledby": id }, h("h3", { id }, title), children);
 }
 
 /** A note in place of something that there is not. */
-export const note = (...children) => h("p", { class: "note" }, children);
-export const missing = (thing) => h("p", { class: "empty" }, `Not available: this Sluice has no ${thing}.`);
-export const failed = (error) => h("p", { class: "empty", role: "alert" }, `Not available: ${error.message}`);
+export const note = (...children) => h("p.note", children);
+export const missing = (thing) => h("p.empty", `Not available: this Sluice has no ${thing}.`);
+export const failed = (error) => h("p.empty", { role: "alert" }, `Not available: ${error.message}`);
 
 /** Returns the note for an error of a request. */
 export const trouble = (error, thing) => (error.missing ? missing(thing) : failed(error));
@@ -36,14 +36,14 @@ export function badge(word, tone) {
 /** A number with a name, a small chart of its history, and its change. */
 export class Tile {
   constructor({ label, help, tone = "hit" }) {
-    this.value = h("span", { class: "tile-value" }, "–");
-    this.delta = h("span", { class: "tile-delta" });
-    this.sub = h("span", { class: "tile-sub" });
+    this.value = h("span.tile-value", "–");
+    this.delta = h("span.tile-delta");
+    this.sub = h("span.tile-sub");
     this.path = svg("path", { class: `spark s-${tone}`, fill: "none" });
     this.area = svg("path", { class: `spark-area a-${tone}` });
     const picture = svg("svg", { viewBox: "0 0 100 28", preserveAspectRatio: "none", "aria-hidden": "true", focusable: "false" }, this.area, this.path);
-    this.root = h("div", { class: "card tile", role: "group", "aria-label": label },
-      h("span", { class: "tile-label", title: help || null }, label), h("span", { class: "tile-line" }, this.value, this.delta), this.sub, picture);
+    this.root = h("div.card.tile", { role: "group", "aria-label": label },
+      h("span.tile-label", { title: help || null }, label), h("span.tile-line", this.value, this.delta), this.sub, picture);
   }
 
   /** `better` is 1 if more is better, -1 if less is better. */
@@ -86,33 +86,36 @@ export function meter(label, part, whole, textOf, tone) {
   const ratio = whole > 0 ? Math.max(0, Math.min(1, part / whole)) : 0;
   const bar = filled(`meter-fill ${tone || (ratio > 0.98 ? "full" : "")}`, ratio);
   const shown = `${textOf(part)} of ${textOf(whole)}`;
-  return h("div", { class: "meter-row" },
-    h("span", { class: "meter-text" }, h("span", null, label), h("span", { class: "number" }, `${shown} (${share(ratio)})`)),
-    h("span", { class: "meter", role: "meter", "aria-label": label, "aria-valuemin": "0", "aria-valuemax": "100", "aria-valuenow": (ratio * 100).toFixed(1), "aria-valuetext": shown }, bar));
+  return h("div.meter-row",
+    h("span.meter-text", h("span", label), h("span.number", `${shown} (${share(ratio)})`)),
+    h("span.meter", { role: "meter", "aria-label": label, "aria-valuemin": "0", "aria-valuemax": "100", "aria-valuenow": (ratio * 100).toFixed(1), "aria-valuetext": shown }, bar));
 }
 
 /** The meaning of a color. */
-export const legend = (tone, ...label) => h("li", null, h("span", { class: `swatch c-${tone}`, "aria-hidden": "true" }), h("span", { class: "name" }, label[0]), label.slice(1));
+export const legend = (tone, ...label) => h("li", h("span", { class: `swatch c-${tone}`, "aria-hidden": "true" }), h("span.name", label[0]), label.slice(1));
 
 /** A thin bar inside a cell of a table. */
 export function cellBar(ratio, tone) {
-  return h("span", { class: "cell-bar", "aria-hidden": "true" }, filled(`cell-fill c-${tone}`, ratio));
+  return h("span.cell-bar", { "aria-hidden": "true" }, filled(`cell-fill c-${tone}`, ratio));
 }
 
 /** A list of names and values. */
 export function facts(pairs) {
   const there = pairs.filter(([, value]) => value != null && value !== "");
-  return h("dl", { class: "facts" }, there.map(([name, value, size]) => h("div", { class: size || null }, h("dt", null, name), h("dd", null, value))));
+  return h("dl.facts", there.map(([name, value, size]) => h("div", { class: size || null }, h("dt", name), h("dd", value))));
 }
 
 /** Buttons of which one is chosen. */
 export function choice(label, options, chosen, choose) {
-  const group = h("div", { class: "choice", role: "group", "aria-label": label });
+  const group = h("div.choice", { role: "group", "aria-label": label });
   for (const [value, name, full] of options) {
     group.append(h("button", { type: "button", "aria-pressed": String(value === chosen), title: full || null, onclick: () => choose(value) }, name));
   }
   return group;
 }
+
+/** A field for a text that filters a list. */
+export const search = (label, placeholder, value, change) => h("input.filter", { type: "search", "aria-label": label, placeholder, value, spellcheck: "false", oninput: (event) => change(event.target.value) });
 
 /** Marks the chosen button of a group. */
 export function choose(group, options, chosen) {
@@ -131,8 +134,8 @@ export function ask(title, detail, yes, tone = "danger") {
   return new Promise((resolve) => {
     const id = uid("dialog");
     const dialog = h("dialog", { "aria-labelledby": id },
-      h("form", { method: "dialog" }, h("h2", { id }, title), h("p", null, detail),
-        h("div", { class: "buttons" },
+      h("form", { method: "dialog" }, h("h2", { id }, title), h("p", detail),
+        h("div.buttons",
           h("button", { value: "no", class: "quiet" }, "Cancel"),
           h("button", { value: "yes", class: tone }, yes))));
     dialog.addEventListener("close", () => {

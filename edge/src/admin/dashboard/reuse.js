@@ -17,22 +17,18 @@ const tone = (one) => ({ "in progress": "collapsed", failed: "error", cancelled:
 export function reuse(context, name) {
   let [data, seconds, bars, at] = [null, 10, [], -1];
   const canvas = h("canvas", { "aria-hidden": "true" });
-  const plot = h("div", { class: "plot", tabindex: "0", role: "group", "aria-roledescription": "chart", "aria-label": "Requests by connection", onkeydown: key, onblur: () => point(-1), onmousemove: hover, onmouseleave: () => point(-1) }, canvas);
-  const [sentence, where] = [h("p"), h("p", { class: "note", "aria-hidden": "true" })];
+  const plot = h("div.plot", { tabindex: "0", role: "group", "aria-roledescription": "chart", "aria-label": "Requests by connection", onkeydown: key, onblur: () => point(-1), onmousemove: hover, onmouseleave: () => point(-1) }, canvas);
+  const [sentence, where] = [h("p"), h("p.note", { "aria-hidden": "true" })];
   const ranges = choice("Time", RANGES, seconds, (value) => { [seconds, at] = [value, -1]; choose(ranges, RANGES, value); draw(); });
   new ResizeObserver(draw).observe(plot);
 
   context.every(1, async () => {
     // A request that is pointed at does not move.
     if (!name() || at >= 0) return;
-    try {
-      data = await get("servers/connections", { upstream: name(), n: 1000 }, context.signal);
-      root.hidden = false;
-      draw();
-    } catch (error) {
-      if (!context.signal.aborted) text(sentence, `Not available: ${error.message}`);
-    }
-  });
+    data = await get("servers/connections", { upstream: name(), n: 1000 }, context.signal);
+    root.hidden = false;
+    draw();
+  }, (error) => text(sentence, `Not available: ${error.message}`));
 
   function draw() {
     const width = plot.clientWidth;
@@ -75,7 +71,7 @@ export function reuse(context, name) {
       });
     }
     paint(rows, width, y + ROW, x);
-    put(sentence, h("strong", null, `${plural(requests, "request")} over ${plural(used, "connection")}`, used > 0 ? `: ${format.count(requests / used)} for each` : ""), `; ${plural(opened, "new connection")} in ${seconds} s.`,
+    put(sentence, h("strong", `${plural(requests, "request")} over ${plural(used, "connection")}`, used > 0 ? `: ${format.count(requests / used)} for each` : ""), `; ${plural(opened, "new connection")} in ${seconds} s.`,
       oldest > from && requests > 0 ? ` The records begin ${format.micros(now - oldest)} ago.` : "", hidden > 0 ? ` ${plural(hidden, "older connection")} not shown.` : "");
   }
 
@@ -138,7 +134,7 @@ export function reuse(context, name) {
       one.nth === 1 && `connected in ${format.micros(c.connect_us)}`, c.tls_us && `TLS in ${format.micros(c.tls_us)}`].filter(Boolean).join(" · ");
   }
 
-  const root = h("section", { class: "block", hidden: true, "aria-label": "Requests by connection" }, h("div", { class: "head" }, h("h2", null, "Requests by connection"), ranges),
-    h("div", { class: "card byte-map" }, sentence, h("ul", { class: "legend keys" }, KEYS.map((one) => legend(...one))), plot, where));
+  const root = h("section.block", { hidden: true, "aria-label": "Requests by connection" }, h("div.head", h("h2", "Requests by connection"), ranges),
+    h("div.card.byte-map", sentence, h("ul.legend.keys", KEYS.map((one) => legend(...one))), plot, where));
   return root;
 }

@@ -5,9 +5,9 @@ import { h, put } from "./dom.js";
 import * as format from "./format.js";
 import { RATIOS, ROUTE_OUTCOMES, existing, line, loadCatalog, percentiles, rowShares } from "./metrics.js";
 import { OUTCOME_SERIES, percentileSeries } from "./overview.js";
-import { cellBar, choice, choose, note, trouble } from "./parts.js";
+import { cellBar, choice, choose, note, search, section, trouble } from "./parts.js";
 import { get as param, link, period, set } from "./state.js";
-import { Table } from "./table.js";
+import { Table, numbers } from "./table.js";
 
 const TABLE_SERIES = [...ROUTE_OUTCOMES, "responses_4xx", "responses_5xx", "request_duration_p95", "request_duration_p99"];
 const SCOPES = [["route", "Routes"], ["site", "Sites"]];
@@ -20,23 +20,27 @@ const DURATIONS = [
   ["body_size", "Body size", "bytes"],
 ];
 
+const routeName = (row) => format.routeName(row.member);
 const ratioTone = (ratio) => (ratio >= 0.8 ? "hit" : ratio >= 0.4 ? "miss" : "error");
 const errorShare = (row, status = 5) => (row.requests > 0 ? (row[`responses_${status}xx`] ?? 0) / row.requests : null);
 /** Unknown for bytes neither of an origin nor of a cache, such as those of error pages. */
 const offload = (row) => (row.body_bytes > 0 && (row.upstream_bytes > 0 || rowShares(row).good > 0) ? 1 - (row.upstream_bytes ?? 0) / row.body_bytes : null);
 
+const LARGE = { class: "large" };
+const HIGHEST = { help: "Request time: the highest percentile of a point of the history" };
+
 function columns(scope) {
   return [
-    { key: "member", label: scope === "site" ? "Site" : "Route", sort: (row) => row.member, cell: (row) => h("a", { class: "name-cell", href: link("routes", { [scope]: row.member }), title: row.member }, row.member) },
-    { key: "requests", label: "Requests", number: true, sort: (row) => row.requests, cell: (row) => format.rate(row.requests) },
-    { key: "ratio", label: "Hit ratio", number: true, sort: (row) => rowShares(row).ratio, cell: (row) => { const { ratio } = rowShares(row); return [ratio === null ? null : cellBar(ratio, ratioTone(ratio)), h("span", { class: "cell-value" }, format.share(ratio))]; } },
-    { key: "p95", label: "p95", number: true, help: "Request time: the highest 95th percentile of a point of the history", sort: (row) => row.request_duration_p95, cell: (row) => format.seconds(row.request_duration_p95) },
-    { key: "p99", label: "p99", number: true, class: "large", help: "Request time: the highest 99th percentile of a point of the history", sort: (row) => row.request_duration_p99, cell: (row) => format.seconds(row.request_duration_p99) },
-    { key: "4xx", label: "4xx", number: true, class: "large", sort: (row) => errorShare(row, 4), cell: (row) => format.share(errorShare(row, 4)) },
-    { key: "5xx", label: "5xx", number: true, sort: (row) => errorShare(row), cell: (row) => h("span", { class: errorShare(row) > 0.01 ? "bad-text" : "" }, format.share(errorShare(row))) },
-    { key: "bytes", label: "To clients", number: true, class: "large", sort: (row) => row.body_bytes, cell: (row) => format.bytesRate(row.body_bytes) },
-    { key: "origin", label: "From origin", number: true, class: "large", sort: (row) => row.upstream_bytes, cell: (row) => format.bytesRate(row.upstream_bytes) },
-    { key: "offload", label: "Offload", number: true, class: "large", help: "Bytes to clients that no origin sent. Negative: the origin sends whole blocks, of which clients may want a part.", sort: offload, cell: (row) => format.share(offload(row)) },
+    { key: "member", label: scope === "site" ? "Site" : "Route", sort: (row) => row.member, cell: (row) => h("a.name-cell", { href: link("routes", { [scope]: row.member }), title: row.member }, routeName(row)) },
+    numbers("requests", "Requests", (row) => row.requests, format.rate),
+    numbers("ratio", "Hit ratio", (row) => rowShares(row).ratio, (ratio) => [ratio === null ? null : cellBar(ratio, ratioTone(ratio)), h("span.cell-value", format.share(ratio))]),
+    numbers("p95", "p95", (row) => row.request_duration_p95, format.seconds, HIGHEST),
+    numbers("p99", "p99", (row) => row.request_duration_p99, format.seconds, { ...LARGE, ...HIGHEST }),
+    numbers("4xx", "4xx", (row) => errorShare(row, 4), format.share, LARGE),
+    numbers("5xx", "5xx", (row) => errorShare(row), (share) => h("span", { class: share > 0.01 ? "bad-text" : null }, format.share(share))),
+    numbers("bytes", "To clients", (row) => row.body_bytes, format.bytesRate, LARGE),
+    numbers("origin", "From origin", (row) => row.upstream_bytes, format.bytesRate, LARGE),
+    numbers("offload", "Offload", offload, format.share, { ...LARGE, help: "Bytes to clients that no origin sent. Negative: the origin sends whole blocks, of which clients may want a part." }),
   ];
 }
 
@@ -49,10 +53,9 @@ export function start(root, context) {
 function list(root, context) {
   let scope = param("scope") === "site" ? "site" : "route";
   let rows = [];
-  const box = h("div", { class: "card" });
-  const shown = h("p", { class: "note", role: "status" });
-  const filter = h("input", { type: "search", class: "filter", "aria-label": "Filter by name", placeholder: "Filter by host or path", value: param("find"), spellcheck: "false",
-    oninput: () => { set({ find: filter.value }, true); fill(); } });
+  const box = h("div.card");
+  const shown = h("p.note", { role: "status" });
+  const filter = search("Filter by name", "Filter by host or path", param("find"), (find) => { set({ find }, true); fill(); });
   let table = null;
   const begin = () => {
     table = new Table({ label: scope === "site" ? "Sites" : "Routes", columns: columns(scope), key: (row) => row.member, sort: param("sort", "requests"), descending: param("order") !== "up", height: 640,
@@ -61,7 +64,7 @@ function list(root, context) {
   };
   const fill = () => {
     const wanted = filter.value.toLowerCase();
-    table.set(rows, wanted ? (row) => row.member.toLowerCase().includes(wanted) : null);
+    table.set(rows, wanted ? (row) => `${row.member} ${routeName(row)}`.toLowerCase().includes(wanted) : null);
     put(shown, wanted ? `${table.length} of ${rows.length}` : `${rows.length} in all`, ", means over the period; p95 and p99: the highest of any point");
   };
   const load = async () => {
@@ -89,7 +92,7 @@ function list(root, context) {
     }
     return true;
   });
-  put(root, h("div", { class: "head" }, h("h1", null, "Routes"), scopes), h("div", { class: "head" }, filter, shown), box);
+  put(root, h("div.head", h("h1", "Routes"), scopes), h("div.head", filter, shown), box);
   begin();
   context.onPeriod(load);
   context.every(5, load);
@@ -100,16 +103,16 @@ function detail(root, context, scope, member) {
   const feed = context.feed({ scope, member, series, streamed: true });
   const chart = (options) => context.chart({ feed, ...options });
   put(root,
-    h("div", null, h("p", { class: "note" }, h("a", { href: link("routes", { scope: scope === "site" ? "site" : "" }) }, "← All routes")), h("h1", { class: "mono-title" }, member)),
-    h("h2", { class: "hidden" }, "Traffic"),
-    h("div", { class: "grid" },
+    h("div", h("p.note", h("a", { href: link("routes", { scope: scope === "site" ? "site" : "" }) }, "← All routes")), h("h1.mono-title", format.routeName(member))),
+    h("h2.hidden", "Traffic"),
+    h("div.grid",
       chart({ id: "r-traffic", title: "Requests by outcome", stacked: true, series: OUTCOME_SERIES, height: 220, wide: true }),
       chart({ id: "r-ratio", title: "Hit ratio", unit: "share", series: RATIOS }),
       chart({ id: "r-status", title: "Errors", series: [
         line("4xx", "4xx", "miss", "responses_4xx"), line("5xx", "5xx", "error", "responses_5xx")] })),
-    h("section", { class: "block", "aria-labelledby": "six" }, h("h2", { id: "six" }, "Where the time goes"),
+    section("Where the time goes",
       note("Median, 95th and 99th percentile and maximum of each; a point of several steps shows the highest of them. Connect, header and response are times of the upstream; request is what the client sees."),
-      h("div", { class: "grid three" },
+      h("div.grid.three",
         DURATIONS.map(([name, title, unit]) => chart({ id: `r-${name}`, title, unit, log: true, series: percentileSeries(name) })),
         chart({ id: "r-upstream", title: "Upstream requests", series: [line("upstream", "to the upstream", "collapsed", "upstream_requests"), line("requests", "of clients", "hit")] }),
         chart({ id: "r-bytes", title: "Bytes", unit: "bytesRate", series: [

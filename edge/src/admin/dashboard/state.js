@@ -83,6 +83,9 @@ export function period() {
   return { seconds: length, from: now - length, to: now, live: true, name };
 }
 
+/** Whether the page chose the period, since the link names none. */
+export const isDefaultPeriod = () => !get("range") && period().live;
+
 /** Returns by how many seconds the compared period is earlier, or 0. */
 export function comparison() {
   const chosen = get("compare");

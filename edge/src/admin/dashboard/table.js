@@ -3,9 +3,15 @@
 import { h, put, say } from "./dom.js";
 
 const ROW_HEIGHT = 36;
+/** On a phone, the name of a row is above its numbers. */
+const STACKED_HEIGHT = 62;
+const phone = matchMedia("(max-width: 700px)");
 const EXTRA_ROWS = 12;
 /** Up to this number, all rows are elements, and their text may wrap. */
 const WHOLE_MAX = 250;
+
+/** Returns a column of numbers: `of(row)` is its value, which `write` shows. */
+export const numbers = (key, label, of, write, more) => ({ key, label, number: true, sort: of, cell: (row) => write(of(row), row), ...more });
 
 const classes = (column) => `${column.number ? "number " : ""}${column.class || ""}`;
 
@@ -15,6 +21,7 @@ export class Table {
   #from = -1;
   #to = -1;
   #frame = 0;
+  #rowHeight = 0;
 
   /**
    * `columns`: `{ key, label, cell(row), sort(row), number, class, help }`. `key(row)` identifies a row. `sort` and `descending` are
@@ -24,8 +31,8 @@ export class Table {
     Object.assign(this, { columns, key, sort, descending, onSort, empty, label });
     this.head = h("tr", { "aria-rowindex": "1" });
     this.body = h("tbody");
-    this.table = h("table", { class: "rows", "aria-label": label }, h("thead", null, this.head), this.body);
-    this.root = h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": `${label}, can be scrolled` }, this.table);
+    this.table = h("table.rows.stacked", { "aria-label": label }, h("thead", this.head), this.body);
+    this.root = h("div.scroll", { tabindex: "0", role: "region", "aria-label": `${label}, can be scrolled` }, this.table);
     this.root.style.setProperty("max-height", `${height}px`);
     this.root.addEventListener("scroll", () => this.#soon(), { passive: true });
     this.#heads();
@@ -38,7 +45,7 @@ export class Table {
       if (!column.sort) return h("th", { scope: "col", class: classes(column) }, column.label);
       return h("th", { scope: "col", class: classes(column), "aria-sort": order },
         h("button", { type: "button", class: "sort", title: column.help || null, onclick: () => this.#sortBy(column) }, column.label,
-          h("span", { class: "arrow", "aria-hidden": "true" }, isSorted ? (this.descending ? "▾" : "▴") : "")));
+          h("span.arrow", { "aria-hidden": "true" }, isSorted ? (this.descending ? "▾" : "▴") : "")));
     }));
   }
 
@@ -93,15 +100,16 @@ export class Table {
     const { length } = this.#shown;
     const isWhole = length <= WHOLE_MAX;
     this.table.classList.toggle("whole", isWhole);
-    const first = isWhole ? 0 : Math.max(0, Math.floor(this.root.scrollTop / ROW_HEIGHT) - EXTRA_ROWS);
+    const rowHeight = phone.matches ? STACKED_HEIGHT : ROW_HEIGHT;
+    const first = isWhole ? 0 : Math.max(0, Math.floor(this.root.scrollTop / rowHeight) - EXTRA_ROWS);
     const from = first - (first % 2);
-    const to = isWhole ? length : Math.min(length, from + Math.ceil(height / ROW_HEIGHT) + 2 * EXTRA_ROWS);
-    if (from === this.#from && to === this.#to) return;
+    const to = isWhole ? length : Math.min(length, from + Math.ceil(height / rowHeight) + 2 * EXTRA_ROWS);
+    if (from === this.#from && to === this.#to && rowHeight === this.#rowHeight) return;
     const focused = this.body.contains(document.activeElement) ? document.activeElement.closest("tr")?.dataset.key : null;
-    [this.#from, this.#to] = [from, to];
+    [this.#from, this.#to, this.#rowHeight] = [from, to, rowHeight];
     const rows = this.#shown.slice(from, to).map((row, i) => this.#row(row, from + i));
     if (this.#shown.length === 0) {
-      put(this.body, h("tr", null, h("td", { colspan: String(this.columns.length), class: "empty" }, this.empty)));
+      put(this.body, h("tr", h("td", { colspan: String(this.columns.length), class: "empty" }, this.empty)));
       return;
     }
     put(this.body, this.#space(from), rows, this.#space(this.#shown.length - to));
@@ -120,10 +128,12 @@ export class Table {
   #space(rows) {
     if (rows <= 0) return null;
     const cell = h("td", { colspan: String(this.columns.length) });
-    cell.style.setProperty("height", `${rows * ROW_HEIGHT}px`);
-    return h("tr", { class: "space", "aria-hidden": "true" }, cell);
+    cell.style.setProperty("height", `${rows * this.#rowHeight}px`);
+    return h("tr.space", { "aria-hidden": "true" }, cell);
   }
 }
+
+const headText = (head) => (Array.isArray(head) ? head[0] : head);
 
 /** Shows a small table in a box. Further calls replace its rows only, so that the region keeps the focus and its place. */
 export function showTable(box, label, heads, rows, numbers) {
@@ -134,13 +144,16 @@ export function showTable(box, label, heads, rows, numbers) {
   old ? old.replaceWith(fresh.querySelector("tbody")) : put(box, fresh);
 }
 
-/** A small table that is built at once. `rows` are arrays of cells; the first is the row's heading. */
-export function plainTable(label, heads, rows, numbers = []) {
+/**
+ * A small table that is built at once. `rows` are arrays of cells; the first is the row's heading. A head may be an array of
+ * text and help. With the kind "stacked labelled", a phone shows the cells of a row below each other, with their heads.
+ */
+export function plainTable(label, heads, rows, numbers = [], kind = "") {
   const isNumber = new Set(numbers);
-  return h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": label },
-    h("table", { class: "rows whole" },
-      h("thead", null, h("tr", null, heads.map((head, i) => h("th", { scope: "col", class: isNumber.has(i) ? "number" : "" }, head)))),
-      h("tbody", null, rows.map((row) => h("tr", null, row.map((cell, i) => (i === 0
+  return h("div.scroll", { tabindex: "0", role: "region", "aria-label": label },
+    h("table", { class: `rows whole ${kind}` },
+      h("thead", h("tr", heads.map((head, i) => h("th", { scope: "col", class: isNumber.has(i) ? "number" : "", title: Array.isArray(head) ? head[1] : null }, headText(head))))),
+      h("tbody", rows.map((row) => h("tr", row.map((cell, i) => (i === 0
         ? h("th", { scope: "row" }, cell)
-        : h("td", { class: isNumber.has(i) ? "number" : "" }, cell))))))));
+        : h("td", { class: isNumber.has(i) ? "number" : "", "data-label": kind ? headText(heads[i]) : null }, cell))))))));
 }

@@ -9,11 +9,13 @@ const [WIDTH_MIN, WIDTH_MAX, HEIGHT, LEFT, RIGHT, TOP, BOTTOM] = [280, 560, 230,
 /** Room that the name of a size needs, in pixels. */
 const NAME_WIDTH = 52;
 
+export const WHAT_IF = "What if the cache were larger?";
+
 /** Shows the curve of each cache. Further calls keep the parts that have the focus or are open. */
 export function whatIf(box, caches, settings, status) {
   const names = Object.keys(caches);
-  refresh(box, JSON.stringify(names), () => [h("h2", null, "What if the cache were larger?"),
-    names.length === 0 ? h("div", { class: "card" }, note("No cache is simulated yet.")) : h("div", { class: "grid" }, names.map((name) => h("section", { class: "card", "aria-label": `What-if of ${name}`, "data-name": name })))]);
+  refresh(box, JSON.stringify(names), () => [h("h2", WHAT_IF),
+    names.length === 0 ? h("div.card", note("No cache is simulated yet.")) : h("div.grid", names.map((name) => h("section.card", { "aria-label": `What-if of ${name}`, "data-name": name })))]);
   for (const section of box.querySelectorAll("[data-name]")) curve(section, section.dataset.name, caches[section.dataset.name], settings, originRate(status, section.dataset.name));
 }
 
@@ -26,30 +28,30 @@ function originRate(status, name) {
 function curve(section, name, data, settings, rate) {
   const points = (data.points || []).filter((one) => typeof one.hit_ratio === "number");
   if (points.length < 2) {
-    refresh(section, "few", () => [h("h3", null, name), note("Too few requests have been sampled yet.")]);
+    refresh(section, "few", () => [h("h3", name), note("Too few requests have been sampled yet.")]);
     return;
   }
   const now = points.find((one) => one.times === 1) || points[Math.floor(points.length / 2)];
-  refresh(section, "curve", () => [h("div"), h("details", null, h("summary", null, "Values"), h("div"))]);
+  refresh(section, "curve", () => [h("div"), h("details", h("summary", "Values"), h("div"))]);
   const [shown, details] = section.children;
-  put(shown, h("div", { class: "head" }, h("h3", null, name), h("span", { class: "note" }, `${format.count(data.references)} requests simulated${data.sampled < 1 ? `, 1 of ${format.count(1 / data.sampled)} sampled` : ""}`)),
-    sentence(points, now, settings, rate), picture(name, points, now, data, Math.min(WIDTH_MAX, Math.max(WIDTH_MIN, shown.clientWidth))));
+  put(shown, h("div.head", h("h3", name), h("span.note", `${format.count(data.references)} requests simulated${data.sampled < 1 ? `, 1 of ${format.count(1 / data.sampled)} sampled` : ""}`)),
+    sentence(points, now, data.measured?.hit_ratio, settings, rate), picture(name, points, now, data, Math.min(WIDTH_MAX, Math.max(WIDTH_MIN, shown.clientWidth))));
   values(details.lastChild, name, points, now);
 }
 
-/** Tells what twice the size would save, or that it would not. */
-function sentence(points, now, settings, rate) {
+/** Tells what twice and half the size would change. All clauses stay when the numbers change a little. */
+function sentence(points, now, measured, settings, rate) {
   const twice = points.find((one) => one.times === 2 * now.times);
   const half = points.find((one) => one.times === now.times / 2);
   if (!twice) return null;
-  const gain = twice.hit_ratio - now.hit_ratio;
-  const less = now.byte_hit_ratio < 1 ? (twice.byte_hit_ratio - now.byte_hit_ratio) / (1 - now.byte_hit_ratio) : 0;
+  const change = (one) => format.points(one.hit_ratio - now.hit_ratio);
+  const less = now.byte_hit_ratio < 1 ? Math.max(0, (twice.byte_hit_ratio - now.byte_hit_ratio) / (1 - now.byte_hit_ratio)) : 0;
   const price = settings?.price_per_gb ?? 0;
-  const saved = price > 0 && rate > 0 && gain > 0.005 ? rate * Math.max(0, less) * 30 * 86400 / 1e9 * price : null;
-  const parts = [h("strong", null, `With twice the size (${format.bytes(twice.bytes)}) the hit ratio would be ${format.share(twice.hit_ratio)}`), ` in place of ${format.share(now.hit_ratio)}: `,
-    gain > 0.005 ? `the origins would send ${format.share(Math.max(0, less))} fewer bytes for it` : "hardly a gain", saved === null ? ". " : `, which saves ${format.money(saved, settings.price_currency ?? "$")} a month. `];
-  if (half && now.hit_ratio - half.hit_ratio < 0.01) parts.push(`Half the size would do, too (${format.share(half.hit_ratio)}).`);
-  return h("p", { class: "curve-text" }, parts);
+  const saved = price > 0 && rate > 0 ? `, which saves ${format.money(rate * less * 30 * 86400 / 1e9 * price, settings.price_currency ?? "$")} a month` : "";
+  return h("p.curve-text",
+    h("strong", `Twice the size (${format.bytes(twice.bytes)}) would change the hit ratio by ${change(twice)} percentage points`), half ? `, half the size (${format.bytes(half.bytes)}) by ${change(half)}. ` : ". ",
+    `The simulation gives ${format.share(now.hit_ratio)} for this size and ${format.share(twice.hit_ratio)} for twice the size`, typeof measured === "number" ? `; ${format.share(measured)} was measured over the same requests. ` : ". ",
+    `With twice the size, the origins would send ${format.share(less)} fewer bytes for this cache${saved}.`);
 }
 
 /** Draws the curve in this width, in pixels of the page. */
@@ -71,7 +73,7 @@ function picture(name, points, now, data, width) {
     svg("path", { d: line("byte_hit_ratio"), class: "curve-line bytes" }), svg("path", { d: line("hit_ratio"), class: "curve-line" }),
     points.map((one) => svg("circle", { cx: x(one.times), cy: y(one.hit_ratio), r: 3.5, class: "curve-dot" })),
     typeof data.measured?.hit_ratio === "number" && data.measured.hit_ratio >= low ? svg("circle", { cx: x(now.times), cy: y(data.measured.hit_ratio), r: 6, class: "measured" }) : null);
-  return h("div", null, figure, h("ul", { class: "legend keys" }, legend("hit", "by requests"), legend("collapsed", "by bytes"), data.measured ? legend("miss", "measured now") : null));
+  return h("div", figure, h("ul.legend.keys", legend("hit", "by requests"), legend("collapsed", "by bytes"), data.measured ? legend("miss", "measured now") : null));
 }
 
 function values(box, name, points, now) {

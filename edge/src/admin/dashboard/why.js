@@ -3,7 +3,7 @@
 
 import { get } from "./api.js";
 import { h, put } from "./dom.js";
-import { clock, moment, points, share, span } from "./format.js";
+import { clock, moment, points, routeName, share, span } from "./format.js";
 import { existing, loadCatalog, outcome, rowShares } from "./metrics.js";
 import { badge, filled, note } from "./parts.js";
 import { advice, isForwarding, lowersHitRatio, meaning } from "./reasons.js";
@@ -109,9 +109,9 @@ export class Why {
   constructor(signal, events) {
     this.#signal = signal;
     this.events = events;
-    this.sentence = h("p", { class: "why-sentence" }, "Loading …");
-    this.body = h("div", { class: "why-body" });
-    this.root = h("section", { class: "card wide why", "aria-labelledby": "why-title" }, h("h2", { id: "why-title" }, "Why did the hit ratio fall?"), this.sentence, this.body);
+    this.sentence = h("p.why-sentence", "Loading …");
+    this.body = h("div.why-body");
+    this.root = h("section.card.wide.why", { "aria-labelledby": "why-title" }, h("h2", { id: "why-title" }, "Why did the hit ratio fall?"), this.sentence, this.body);
   }
 
   /** Looks at the history again, and explains the fall that it finds. */
@@ -177,7 +177,7 @@ export class Why {
 
   #show(fall, routes, reasons) {
     const drop = fall.before - fall.after;
-    put(this.sentence, h("strong", null, `The hit ratio fell by ${points(drop).slice(1)} points at ${moment(fall.t)}`), ` (${span(Date.now() / 1000 - fall.t)} ago), from ${share(fall.before)} to ${share(fall.after)}${fall.until ? `, and recovered at ${moment(fall.until)}, to ${share(fall.later)}` : ""}. `,
+    put(this.sentence, h("strong", `The hit ratio fell by ${points(drop).slice(1)} points at ${moment(fall.t)}`), ` (${span(Date.now() / 1000 - fall.t)} ago), from ${share(fall.before)} to ${share(fall.after)}${fall.until ? `, and recovered at ${moment(fall.until)}, to ${share(fall.later)}` : ""}. `,
       this.#story(routes[0], reasons[0], drop));
     put(this.body, this.#reasons(reasons), this.#routes(routes, drop), this.#events(fall));
   }
@@ -186,15 +186,15 @@ export class Why {
     const parts = [];
     if (route && -route.effect > drop * 0.3) {
       const part = Math.min(100, Math.round((-route.effect / drop) * 100));
-      parts.push(h("span", null, `${part} % of it comes from `, h("a", { href: link("routes", { route: route.member }) }, route.member), ". "));
+      parts.push(h("span", `${part} % of it comes from `, h("a", { href: link("routes", { route: route.member }) }, routeName(route.member)), ". "));
     }
-    if (reason) parts.push(h("span", null, "The reason that rose most is ", h("code", null, reason.reason), meaning(reason.reason) ? `: ${meaning(reason.reason)} ${advice(reason.reason)}` : "."));
+    if (reason) parts.push(h("span", "The reason that rose most is ", h("code", reason.reason), meaning(reason.reason) ? `: ${meaning(reason.reason)} ${advice(reason.reason)}` : "."));
     return parts;
   }
 
   #reasons(reasons) {
     return part("Reasons that rose", "No reason's share rose, as far as is known.", reasons, "miss", (row) => [
-      h("code", null, row.reason), row.rise, `${share(row.s0)} → ${share(row.s1)} of the requests. ${meaning(row.reason)}`]);
+      h("code", row.reason), row.rise, `${share(row.s0)} → ${share(row.s1)} of the requests. ${meaning(row.reason)}`]);
   }
 
   #routes(routes, drop) {
@@ -202,13 +202,13 @@ export class Why {
       ? `its hit ratio went from ${share(row.r0)} to ${share(row.r1)}`
       : `its share of the requests went from ${share(row.w0)} to ${share(row.w1)}, at a hit ratio of ${share(row.r1)}`);
     return part("Routes that lost most hits", "No route stands out.", routes, "error", (row) => [
-      h("a", { href: link("routes", { route: row.member }) }, row.member), row.effect, `${Math.min(100, Math.round((-row.effect / drop) * 100))} % of the fall: ${line(row)}.`]);
+      h("a", { href: link("routes", { route: row.member }) }, routeName(row.member)), row.effect, `${Math.min(100, Math.round((-row.effect / drop) * 100))} % of the fall: ${line(row)}.`]);
   }
 
   #events(fall) {
     const near = this.events().filter((one) => RELEVANT.has(one.kind) && !isMinor(one) && one.time / 1000 > fall.t - 300 && one.time / 1000 < fall.t + Math.max(60, 2 * this.step));
-    return h("div", { class: "why-part" }, h("h3", null, "Just before"), near.length === 0 ? note("No reload, purge or order in the five minutes before.") : h("ul", { class: "near" }, near.slice(-ROWS).reverse().map((one) => h("li", null,
-      h("time", null, clock(one.time / 1000)), distance(one.time / 1000 - fall.t), badge(one.kind, "warn"), h("span", null, one.message)))));
+    return h("div.why-part", h("h3", "Just before"), near.length === 0 ? note("No reload, purge or order in the five minutes before.") : h("ul.near", near.slice(-ROWS).reverse().map((one) => h("li",
+      h("time", clock(one.time / 1000)), distance(one.time / 1000 - fall.t), badge(one.kind, "warn"), h("span", one.message)))));
   }
 }
 
@@ -218,8 +218,8 @@ const distance = (seconds) => `${span(seconds)} ${seconds > 0 ? "after" : "befor
 
 /** Shows rows with a name, a change and a note each. The first change is the largest. */
 function part(title, none, rows, tone, cells) {
-  return h("div", { class: "why-part" }, h("h3", null, title), rows.length === 0 ? note(none) : h("ol", { class: "bars" }, rows.slice(0, ROWS).map(cells).map(([name, change, text], _, [[, most]]) => h("li", null,
-    h("span", { class: "bar-head" }, name, h("span", { class: "number bad-text" }, `${points(change)} points`)), bar(change / most, tone), h("span", { class: "bar-note" }, text)))));
+  return h("div.why-part", h("h3", title), rows.length === 0 ? note(none) : h("ol.bars", rows.slice(0, ROWS).map(cells).map(([name, change, text], _, [[, most]]) => h("li",
+    h("span.bar-head", name, h("span.number.bad-text", `${points(change)} points`)), bar(change / most, tone), h("span.bar-note", text)))));
 }
 
-const bar = (ratio, tone) => h("span", { class: "bar", "aria-hidden": "true" }, filled(`bar-fill c-${tone}`, Math.max(0.01, ratio)));
+const bar = (ratio, tone) => h("span.bar", { "aria-hidden": "true" }, filled(`bar-fill c-${tone}`, Math.max(0.01, ratio)));

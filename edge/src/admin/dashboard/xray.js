@@ -15,24 +15,24 @@ const METHODS = ["GET", "HEAD", "POST", "PUT", "DELETE", "PURGE"];
 function field(label, input) {
   const id = uid("field");
   input.id = id;
-  return h("div", { class: "field" }, h("label", { for: id }, label), input);
+  return h("div.field", h("label", { for: id }, label), input);
 }
 
 export function start(root, context) {
   const url = h("input", { type: "text", inputmode: "url", required: true, value: param("url"), placeholder: "https://www.example.com/path?query", spellcheck: "false", autocomplete: "off", maxlength: "65536" });
   const headers = h("textarea", { rows: "2", placeholder: "Accept-Encoding: gzip", spellcheck: "false" });
   headers.value = param("headers");
-  const method = h("select", null, METHODS.map((one) => h("option", { selected: one === param("method", "GET") }, one)));
+  const method = h("select", METHODS.map((one) => h("option", { selected: one === param("method", "GET") }, one)));
   const client = h("input", { type: "text", value: param("client"), placeholder: "203.0.113.9", spellcheck: "false" });
-  const objects = h("div", { class: "block" });
-  const answer = h("div", { class: "block" });
-  const more = h("details", { open: Boolean(param("headers") || param("client") || param("method")) }, h("summary", null, "Method, headers and client of the request"),
-    h("div", { class: "form two" }, field("Headers, one on each line", headers), h("div", { class: "form" }, field("Method", method), field("Address of the client", client))));
-  const form = h("form", { class: "card form", onsubmit: (event) => {
+  const objects = h("div.block");
+  const answer = h("div.block");
+  const more = h("details", { open: Boolean(param("headers") || param("client") || param("method")) }, h("summary", "Method, headers and client of the request"),
+    h("div.form.two", field("Headers, one on each line", headers), h("div.form", field("Method", method), field("Address of the client", client))));
+  const form = h("form.card.form", { onsubmit: (event) => {
     event.preventDefault();
     set({ url: url.value.trim(), headers: headers.value.trim(), method: method.value === "GET" ? "" : method.value, client: client.value.trim() });
-  } }, h("div", { class: "form inline" }, field("URL, as clients send it", url), h("button", { class: "primary" }, "Look")), more);
-  put(root, h("h1", null, "X-ray"), form, answer, objects);
+  } }, h("div.form.inline", field("URL, as clients send it", url), h("button.primary", "Look")), more);
+  put(root, h("h1", "X-ray"), form, h("div.xray", objects, answer));
   let asked = 0;
   let busy = false;
   const load = async (withAnswer = false, speak = withAnswer) => {
@@ -42,7 +42,7 @@ export function start(root, context) {
     const mine = asked;
     const isNewest = () => mine === asked && !context.signal.aborted;
     if (!param("url")) {
-      put(objects, h("div", { class: "card" }, note("Give a URL to see what is stored of it, why, and what Sluice would do with a request for it. Nothing is sent.")));
+      put(objects, h("div.card", note("Give a URL to see what is stored of it, why, and what Sluice would do with a request for it. Nothing is sent.")));
       put(answer);
       delete objects.dataset.key;
       busy = false;
@@ -74,7 +74,7 @@ async function showObjects(box, context, isNewest, again) {
     found = await getWithHeaders("status", { url: param("url"), headers: param("headers") || undefined }, context.signal);
   } catch (error) {
     if (!isNewest()) return;
-    put(box, h("div", { class: "card" }, trouble(error, "X-ray")));
+    put(box, h("div.card", trouble(error, "X-ray")));
     delete box.dataset.key;
     return;
   }
@@ -86,8 +86,8 @@ async function showObjects(box, context, isNewest, again) {
   const focus = box.contains(document.activeElement) ? document.activeElement.textContent : null;
   const open = new Set([...box.querySelectorAll("details[open]")].map((one) => one.dataset.name));
   const all = caches.flatMap((cache) => (cache.objects || []).map((object) => ({ cache: cache.cache, object })));
-  put(box, h("div", { class: "head" }, h("h2", null, all.length === 0 ? "Nothing is stored" : `Stored: ${all.length} ${all.length === 1 ? "object" : "variants"}`), context.isOperator ? orders(again) : null),
-    all.length === 0 ? h("div", { class: "card" }, note(found.headers.get("sluice-note") || "No cache has an object for this URL.")) : all.map(({ cache, object }, i) => objectCard(cache, object, i, open)));
+  put(box, h("div.head", h("h2", all.length === 0 ? "Nothing is stored" : `Stored: ${all.length} ${all.length === 1 ? "object" : "variants"}`), context.isOperator ? orders(again) : null),
+    all.length === 0 ? h("div.card", note(found.headers.get("sluice-note") || "No cache has an object for this URL.")) : all.map(({ cache, object }, i) => objectCard(cache, object, i, open)));
   if (focus) [...box.querySelectorAll("button, summary")].find((one) => one.textContent === focus)?.focus({ preventScroll: true });
 }
 
@@ -111,7 +111,7 @@ function orders(again) {
     toast(done);
     again();
   };
-  return h("div", { class: "buttons", role: "group", "aria-label": "Orders about this URL" },
+  return h("div.buttons", { role: "group", "aria-label": "Orders about this URL" },
     order("Fetch now", "", () => fetchNow({})),
     order("Refresh", "", () => fetchNow({ refresh: 1 })),
     order("Mark stale", "", async () => {
@@ -127,7 +127,7 @@ const TITLES = { open: "open", awaiting: "awaiting the response", refused: "may 
 function freshness(object) {
   if (object.state !== "open") return null;
   const fresh = object.fresh_for_s;
-  return fresh >= 0 ? h("span", null, badge("fresh", "good"), ` for ${format.span(fresh)}`) : h("span", null, badge("stale", "warn"), ` for ${format.span(-fresh)}`);
+  return fresh >= 0 ? h("span", badge("fresh", "good"), ` for ${format.span(fresh)}`) : h("span", badge("stale", "warn"), ` for ${format.span(-fresh)}`);
 }
 
 /** Returns the name of a field for people. */
@@ -138,25 +138,24 @@ function rule(object) {
   const its = object.freshness;
   if (!its) return null;
   const also = [["while revalidating", its.stale_while_revalidate_s], ["after errors", its.stale_if_error_s]].filter(([, time]) => time > 0);
-  return h("span", null, h("code", null, its.rule), ` ${its.detail || ""}, lifetime ${format.span(its.lifetime_s)}`, also.map(([when, time]) => `, stale ${when} for ${format.span(time)}`));
+  return h("span", h("code", its.rule), ` ${its.detail || ""}, lifetime ${format.span(its.lifetime_s)}`, also.map(([when, time]) => `, stale ${when} for ${format.span(time)}`));
 }
 
 function objectCard(cache, object, index, open) {
   const title = object.vary?.length > 0 ? `Variant by ${object.vary.join(", ")}` : "The only variant";
   const name = (part) => `${index}-${part}`;
-  const details = (part, label, ...children) => h("details", { "data-name": name(part), open: open.has(name(part)) || (open.size === 0 && part !== "head") }, h("summary", null, label), children);
-  return h("section", { class: "card", "aria-label": `Object ${index + 1}: ${title}, in cache ${cache}` },
-    h("div", { class: "head" }, h("h3", null, title), h("span", null, object.selected ? badge("selected by these headers", "good") : null, " ", badge(TITLES[object.state] || object.state, object.state === "open" ? "good" : "warn"), " ", badge(`cache ${cache}`, "off"))),
-    h("div", { class: "gap" }),
+  const details = (part, label, ...children) => h("details", { "data-name": name(part), open: open.has(name(part)) || (open.size === 0 && part !== "head") }, h("summary", label), children);
+  return h("section.card", { "aria-label": `Object ${index + 1}: ${title}, in cache ${cache}` },
+    h("div.head", h("h3", title), h("span", object.selected ? badge("selected by these headers", "good") : null, " ", badge(TITLES[object.state] || object.state, object.state === "open" ? "good" : "warn"), " ", badge(`cache ${cache}`, "off"))),
+    h("h4.part", "Bytes"), byteMap(object), h("div.gap"),
     facts([
       ["Status", object.status || null], ["Freshness", freshness(object)], ["Set by", rule(object), "double"], ["Age", object.age_s == null ? null : format.span(object.age_s)],
       ["Length", object.length == null ? "not known yet" : format.bytesExact(object.length)],
-      ["Why", object.why ? h("span", null, h("code", null, object.why), ` ${meaning(object.why)}`) : null, "double"], ["ETag", object.etag ? h("code", null, object.etag) : null], ["Last-Modified", object.last_modified],
-      ["Variant", object.variant ? h("code", null, object.variant) : null, "double"], ["Key", object.key ? h("code", null, object.key) : null, "double"], ["Generation", object.generation ? h("code", null, object.generation) : null],
+      ["Why", object.why ? h("span", h("code", object.why), ` ${meaning(object.why)}`) : null, "double"], ["ETag", object.etag ? h("code", object.etag) : null], ["Last-Modified", object.last_modified],
+      ["Variant", object.variant ? h("code", object.variant) : null, "double"], ["Key", object.key ? h("code", object.key) : null, "double"], ["Generation", object.generation ? h("code", object.generation) : null],
       ["Bytes of several responses", object.joinable == null ? null : object.joinable ? "can be combined" : `can't be combined: ${object.why_not_joinable}`],
     ]),
-    h("h4", { class: "part" }, "Bytes"), byteMap(object),
-    object.headers?.length > 0 ? details("head", "Stored head", h("div", { class: "head-lines mono" }, object.headers.map(([name, value]) => h("div", null, `${name}: ${value}`)))) : null,
+    object.headers?.length > 0 ? details("head", "Stored head", h("div.head-lines.mono", object.headers.map(([name, value]) => h("div", `${name}: ${value}`)))) : null,
     object.flights?.length > 0 ? details("flights", `Fetches in progress: ${object.flights.length}`, flights(object, index)) : null,
     object.decisions?.length > 0 ? details("decisions", "Last decisions", decisions(object, index)) : null);
 }
@@ -175,7 +174,7 @@ function flights(object, index) {
 
 function decisions(object, index) {
   return plainTable(`Decisions about object ${index + 1}, the newest first`, ["Time", "Decision", "Reason", "Wanted bytes", "Ranges"], [...object.decisions].reverse().map((one) => [
-    `${format.clock(one.unix_ms / 1000)} (${format.millis(one.ago_ms)} ago)`, badge(one.what, one.what === "fetch" ? "warn" : "off"), h("span", null, h("code", null, one.why), meaning(one.why, true) ? ` ${meaning(one.why, true)}` : ""),
+    `${format.clock(one.unix_ms / 1000)} (${format.millis(one.ago_ms)} ago)`, badge(one.what, one.what === "fetch" ? "warn" : "off"), h("span.name-cell", h("code", one.why), meaning(one.why, true) ? ` ${meaning(one.why, true)}` : ""),
     one.want ? span(one.want) : "", (one.ranges || []).map(span).join(", ") || "–"]));
 }
 
@@ -183,51 +182,57 @@ async function explain(box, context, isNewest) {
   const thing = "tester";
   try {
     const said = await get("explain", { url: param("url"), method: param("method", "GET"), headers: param("headers") || undefined, client: param("client") || undefined }, context.signal);
-    if (isNewest()) put(box, h("h2", null, "What would Sluice do with this request?"), explained(said));
+    if (isNewest()) put(box, h("h2", "What would Sluice do with this request?"), explained(said));
   } catch (error) {
-    if (isNewest()) put(box, h("h2", null, "What would Sluice do with this request?"), h("div", { class: "card" }, trouble(error, thing)));
+    if (isNewest()) put(box, h("h2", "What would Sluice do with this request?"), h("div.card", trouble(error, thing)));
   }
 }
+
+/** Takes the name of a field from the beginning of its text, since the name is shown before it. */
+const once = (name, value) => (typeof value === "string" && value.startsWith(`${name} `) ? value.slice(name.length + 1) : value);
 
 /** Writes any value of the answer as text. */
 function plain(value) {
   if (value == null || value === "") return null;
-  if (Array.isArray(value)) return value.length === 0 ? null : h("ul", { class: "plain" }, value.map((one) => h("li", null, plain(one))));
+  if (Array.isArray(value)) return value.length === 0 ? null : h("ul.plain", value.map((one) => h("li", plain(one))));
   if (typeof value === "object") {
     const parts = Object.entries(value).filter(([, one]) => plain(one) !== null);
-    return parts.length === 0 ? null : h("span", null, parts.map(([name, one]) => h("span", { class: "reason" }, h("span", { class: "note" }, `${named(name)} `), name.endsWith("_s") && typeof one === "number" ? format.span(one) : plain(one))));
+    return parts.length === 0 ? null : h("span", parts.map(([name, one]) => h("span.reason", h("span.note", `${named(name)} `), name.endsWith("_s") && typeof one === "number" ? format.span(one) : once(name, plain(one)))));
   }
   return typeof value === "boolean" ? (value ? "yes" : "no") : String(value);
 }
 
 /** Returns a stored object in one line. The cards below have all of it. */
 function storedShort(object) {
-  return h("span", null, object.status ? `status ${object.status}, ` : "", freshness(object) || badge(TITLES[object.state] || object.state || "stored"), object.age_s == null ? "" : `, age ${format.span(object.age_s)}`);
+  return h("span", object.status ? `status ${object.status}, ` : "", freshness(object) || badge(TITLES[object.state] || object.state || "stored"), object.age_s == null ? "" : `, age ${format.span(object.age_s)}`);
 }
 
 /** Returns a response that Sluice makes itself. */
 function answered(answer) {
-  return h("div", null, h("strong", null, `status ${answer.status}`), (answer.headers || []).map(([name, value]) => h("div", { class: "mono" }, `${name}: ${value}`)));
+  return h("div", h("strong", `status ${answer.status}`), (answer.headers || []).map(([name, value]) => h("div.mono", `${name}: ${value}`)));
 }
 
+/** Returns the text of a condition, or what it means to have none. */
+const condition = (none, text, meant) => (text === none ? meant : h("code", text));
+
 function explained(said) {
-  const gates = (said.gates || []).map((one) => h("li", null, badge(one.passes === true ? "passes" : one.passes === false ? "refuses" : "not checked", one.passes === true ? "good" : one.passes === false ? "bad" : "off"), h("strong", null, one.gate), h("span", null, one.detail ? [one.detail, meaning(one.detail) ? `: ${meaning(one.detail)}` : ""] : "")));
-  const step = (title, value) => (value == null ? null : h("li", null, h("span", { class: "step" }, title), h("div", null, value)));
-  const cacheKey = said.key ? h("span", null, h("span", { class: "mono" }, said.key.primary), h("span", { class: "note" }, ` hash ${said.key.hash || "–"}${said.key.vary?.length > 0 ? `, varies on ${said.key.vary.join(", ")}` : ""}${said.key.variant ? `, variant ${said.key.variant}` : ""}`)) : null;
-  return h("div", { class: "card" }, h("ol", { class: "steps" },
-    step("Site", said.site ? h("code", null, said.site) : "none"),
-    step("Route", said.route ? h("span", null, h("code", null, said.route), said.handler ? ` → ${said.handler}` : "") : h("span", { class: "bad-text" }, "no route matches")),
-    step("Gates", gates.length > 0 ? h("ul", { class: "gates" }, gates) : "none"),
+  const gates = (said.gates || []).map((one) => h("li", badge(one.passes === true ? "passes" : one.passes === false ? "refuses" : "not checked", one.passes === true ? "good" : one.passes === false ? "bad" : "off"), h("strong", one.gate), h("span", one.detail ? [one.detail, meaning(one.detail) ? `: ${meaning(one.detail)}` : ""] : "")));
+  const step = (title, value) => (value == null ? null : h("li", h("span.step", title), h("div", value)));
+  const cacheKey = said.key ? h("span", h("span.mono", said.key.primary), h("span.note", ` hash ${said.key.hash || "–"}${said.key.vary?.length > 0 ? `, varies on ${said.key.vary.join(", ")}` : ""}${said.key.variant ? `, variant ${said.key.variant}` : ""}`)) : null;
+  return h("div.card", h("ol.steps",
+    step("Site", said.site ? condition("*", said.site, "all hosts") : "none"),
+    step("Route", said.route ? h("span", condition("everything", said.route, "all paths"), said.handler ? ` → ${said.handler}` : "") : h("span.bad-text", "no route matches")),
+    step("Gates", gates.length > 0 ? h("ul.gates", gates) : "none"),
     step("Edits", plain(said.edits)),
-    step("Rewritten to", said.rewritten ? h("code", null, said.rewritten) : null),
-    step("Cache", said.cache ? h("code", null, said.cache) : "none"),
+    step("Rewritten to", said.rewritten ? h("code", said.rewritten) : null),
+    step("Cache", said.cache ? h("code", said.cache) : "none"),
     step("Key", cacheKey),
     step("Stored", said.stored ? storedShort(said.stored) : said.cache ? "nothing" : null),
-    step("Decision", said.decision ? h("span", null, badge(said.decision), said.reason ? h("span", null, " ", h("code", null, said.reason), ` ${meaning(said.reason)}`) : "") : null),
-    step("Cache-Status", said.cache_status ? h("code", null, said.cache_status) : null),
+    step("Decision", said.decision ? h("span", badge(said.decision), said.reason ? h("span", " ", h("code", said.reason), ` ${meaning(said.reason)}`) : "") : null),
+    step("Cache-Status", said.cache_status ? h("code", said.cache_status) : null),
     step("Policy", plain(said.policy)),
     step("Upstream", plain(said.upstream)),
     step("Servers", plain(said.servers)),
-    step("Advice", said.advice ? h("span", { class: "bad-text" }, said.advice) : null),
-    step("Answer", said.answer ? (typeof said.answer === "object" ? answered(said.answer) : h("strong", null, said.answer)) : null)));
+    step("Advice", said.advice ? h("span.bad-text", said.advice) : null),
+    step("Answer", said.answer ? (typeof said.answer === "object" ? answered(said.answer) : h("strong", said.answer)) : null)));
 }

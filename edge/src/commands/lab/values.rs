@@ -62,3 +62,19 @@ pub fn seconds(text: &str) -> Result<f64, String> {
         _ => Err("a number from 0.1 to 3600".to_owned()),
     }
 }
+
+/// Parses a number above zero with an upper bound, such as a price or a rate.
+pub fn positive(text: &str) -> Result<f64, String> {
+    match text.parse() {
+        Ok(number) if (1e-6..=1e6).contains(&number) => Ok(number),
+        _ => Err("a number from 0.000001 to 1000000".to_owned()),
+    }
+}
+
+pub fn currency(text: &str) -> Result<String, String> {
+    let is_short = (1..=8).contains(&text.chars().count());
+    match is_short && !text.chars().any(char::is_control) {
+        true => Ok(text.to_owned()),
+        false => Err("1 to 8 characters, as in USD".to_owned()),
+    }
+}

@@ -1,33 +1,10 @@
-//! Access logs for the simulation: a parser of the Common Log Format, and a generated log of a site with pages, images and crawlers.
+//! Access logs for the simulation: the parser of the lab, and a generated log of a site with pages, images and crawlers.
 
 use std::fmt::Write;
 
+pub use sluice_lab::access_log::parse;
+
 use super::super::generated_requests::{SplitMix, Zipf};
-
-/// A request in an access log.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Logged<'a> {
-    /// The requested target.
-    pub target: &'a str,
-    /// Length of the response's body in bytes; 0 if the log has none.
-    pub bytes: u64,
-}
-
-/// Parses a line in the Common or Combined Log Format. Returns `None` for lines that no cache answers: other methods than GET and HEAD,
-/// and other statuses than 200, 206 and 304.
-pub fn parse(line: &str) -> Option<Logged<'_>> {
-    let (_, rest) = line.split_once('"')?;
-    let (request, rest) = rest.split_once('"')?;
-    let mut words = request.split(' ');
-    let (method, target) = (words.next()?, words.next()?);
-    let mut words = rest.split_ascii_whitespace();
-    let (status, bytes) = (words.next()?, words.next()?);
-    let is_cached = ["GET", "HEAD"].contains(&method) && ["200", "206", "304"].contains(&status);
-    (is_cached && !target.is_empty()).then(|| Logged {
-        target,
-        bytes: bytes.parse().unwrap_or(0),
-    })
-}
 
 /// Number of requests after which a new page appears.
 const REQUESTS_PER_PAGE: usize = 60;
@@ -148,28 +125,6 @@ mod tests {
     use std::collections::HashSet;
 
     use super::*;
-
-    #[test]
-    fn lines_of_cacheable_requests_are_parsed() {
-        let line =
-            r#"127.0.0.1 - bob [10/Oct/2000:13:55:36 -0700] "GET /a?b HTTP/1.0" 200 2326 "-" "x""#;
-        let expected = Logged {
-            target: "/a?b",
-            bytes: 2326,
-        };
-        assert_eq!(parse(line), Some(expected));
-        assert_eq!(parse(&line.replace("2326", "-")).expect("cached").bytes, 0);
-        assert!(parse(&line.replace("GET", "HEAD")).is_some());
-        for other in [
-            line.replace("GET", "POST"),
-            line.replace(" 200 ", " 404 "),
-            line.replace("GET /a?b HTTP/1.0", ""),
-            "garbage \" in \" a".to_owned(),
-            String::new(),
-        ] {
-            assert_eq!(parse(&other), None, "{other}");
-        }
-    }
 
     #[test]
     fn the_generated_log_can_be_parsed_and_repeats_targets() {

@@ -13,7 +13,7 @@ pub mod simulated;
 pub mod temporary;
 
 use std::fs::{File, OpenOptions};
-use std::io::{self, Read};
+use std::io::{self, BufRead, BufReader, Read, Write as _};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::sync::Arc;
@@ -54,6 +54,15 @@ pub fn read_text_or_pipe(path: &Path, bytes_max: u64) -> io::Result<String> {
     read_all(File::open(path)?, bytes_max)
 }
 
+/// Opens a file or a pipe for reading. Waits for the writer of a pipe.
+///
+/// # Errors
+///
+/// The file system failed.
+pub fn open_or_pipe(path: &Path) -> io::Result<impl BufRead + use<>> {
+    Ok(BufReader::new(File::open(path)?))
+}
+
 /// Reads standard input to its end, at most `bytes_max` bytes.
 ///
 /// # Errors
@@ -85,6 +94,17 @@ pub fn read_start(path: &Path, bytes_max: u64) -> io::Result<Vec<u8>> {
     Ok(start)
 }
 
+/// Writes a text file, in place of its former content.
+///
+/// # Errors
+///
+/// The file system failed.
+pub fn write_text(path: &Path, text: &str) -> io::Result<()> {
+    let mut options = OpenOptions::new();
+    options.write(true).create(true).truncate(true);
+    open_without_waiting(&mut options, path)?.write_all(text.as_bytes())
+}
+
 /// Opens a file for appending, and creates it if necessary, readable by its owner and group only: logs contain addresses and URLs of
 /// clients. A named pipe must have a reader already, because the call does not wait for
 /// one.
@@ -95,6 +115,11 @@ pub fn read_start(path: &Path, bytes_max: u64) -> io::Result<Vec<u8>> {
 pub fn open_append(path: &Path) -> io::Result<File> {
     let mut options = OpenOptions::new();
     options.append(true).create(true).mode(0o640);
+    open_without_waiting(&mut options, path)
+}
+
+/// Opens a file. The call does not wait for a reader of a named pipe.
+fn open_without_waiting(options: &mut OpenOptions, path: &Path) -> io::Result<File> {
     options.custom_flags(OFlags::NONBLOCK.bits().cast_signed());
     let file = options.open(path).map_err(|error| match error {
         error if Errno::from_io_error(&error) == Some(Errno::NXIO) => {
@@ -185,6 +210,8 @@ mod tests {
         rustix::fs::mkfifoat(rustix::fs::CWD, &path, 0o600.into())?;
         assert!(read_text(&path, 7).is_err());
         assert!(read_text(Path::new("/dev/zero"), 7).is_err());
+        // Nor does anybody read from it.
+        assert!(write_text(&path, "x").is_err());
         Ok(())
     }
 }

@@ -137,13 +137,13 @@ impl Site {
                 .all(|scope| members[scope].as_array().is_some_and(|all| !all.is_empty()))
         });
         eventually(
-            "one certificate is there, and the other one can't be obtained",
+            "the internal certificate is there, and the other one can't be obtained",
             || {
                 let all = self.json("/certificates");
-                let mut pending = all["list"].as_array().expect("a list").iter();
-                let has_failed =
-                    pending.any(|one| one["failures"] == 1 && one["in_progress"] == false);
-                all["in_use"] == 1 && has_failed
+                let list = all["list"].as_array().expect("a list");
+                let mut secure = list.iter().filter(|one| one["names"][0] == SECURE);
+                let has_failed = |one: &Value| one["failures"] == 1 && one["in_progress"] == false;
+                secure.any(|one| one["in_use"] == true) && list.iter().any(has_failed)
             },
         );
     }

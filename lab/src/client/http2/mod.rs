@@ -13,7 +13,7 @@ use std::io::{self, ErrorKind};
 use std::net::TcpStream;
 use std::pin::Pin;
 use std::sync::LazyLock;
-use std::task::Poll;
+use std::task::{Poll, ready};
 use std::time::Duration;
 
 use bytes::{Buf, Bytes};
@@ -351,7 +351,9 @@ enum Next {
 /// Waits for the next interim response, or the final one.
 async fn next_head(response: &mut ResponseFuture) -> Result<Next, h2::Error> {
     poll_fn(|context| {
-        if let Poll::Ready(Some(interim)) = response.poll_informational(context) {
+        // Asking for the final head drops the interim ones before it. The connection's thread may add one at any
+        // moment, so the final head is asked for only once it is known to be the next.
+        if let Some(interim) = ready!(response.poll_informational(context)) {
             return Poll::Ready(interim.map(Next::Interim));
         }
         let head = Pin::new(&mut *response).poll(context);

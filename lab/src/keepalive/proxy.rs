@@ -1,0 +1,99 @@
+//! The proxies under test, in the settings of a case.
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+
+use super::case::Case;
+use crate::bench::{Sluice, SluiceOptions};
+use crate::rivals::{Nginx, NginxMode, NginxOptions};
+
+/// A proxy that can be started.
+#[derive(Debug, Clone)]
+pub(super) enum ProxyKind {
+    /// This build of `sluice`.
+    Sluice(PathBuf),
+    /// nginx.
+    Nginx,
+}
+
+/// A running proxy. Dropping the value ends the proxy, which completes its access log first.
+#[derive(Debug)]
+pub(super) enum Proxy {
+    Sluice(Box<Sluice>),
+    Nginx(Box<Nginx>),
+}
+
+/// The values of a line of the access log, which the formats of both proxies have in this order.
+const SLUICE_FORMAT: &str =
+    "{time_unix}|{connect_time}|{header_time}|{response_time}|{request_time}|{bytes}";
+const NGINX_FORMAT: &str = "$msec|$upstream_connect_time|$upstream_header_time|$upstream_response_time|$request_time|$body_bytes_sent";
+
+impl ProxyKind {
+    pub(super) fn name(&self) -> &'static str {
+        match self {
+            ProxyKind::Sluice(_) => "Sluice",
+            ProxyKind::Nginx => "nginx",
+        }
+    }
+
+    /// Whether the time of a line in the access log is the beginning of the request. Otherwise it is the end.
+    pub(super) fn logs_beginning(&self) -> bool {
+        matches!(self, ProxyKind::Sluice(_))
+    }
+
+    /// Starts the proxy in front of `server`, with its access log in the file `log`.
+    ///
+    /// Sluice has one setting for both properties of the proxy: without idle connections, its requests have
+    /// `Connection: close`.
+    pub(super) fn start(
+        &self,
+        case: Case,
+        server: SocketAddr,
+        log: &Path,
+    ) -> anyhow::Result<Proxy> {
+        match self {
+            ProxyKind::Sluice(program) => {
+                let mut options = SluiceOptions::new(program, server);
+                if !case.upstream_keepalive {
+                    options.upstream = vec![("keepalive".to_owned(), "0".to_owned())];
+                }
+                options.log = vec![
+                    (
+                        "access".to_owned(),
+                        format!("{:?}", log.display().to_string()),
+                    ),
+                    ("format".to_owned(), format!("'{SLUICE_FORMAT}'")),
+                ];
+                Ok(Proxy::Sluice(Box::new(Sluice::start(&options)?)))
+            }
+            ProxyKind::Nginx => {
+                let options = NginxOptions {
+                    keepalive: case.upstream_keepalive,
+                    close: case.close_requests,
+                    access_log: Some((log.to_owned(), NGINX_FORMAT.to_owned())),
+                    // With tcp_nopush, nginx delays the ends of responses.
+                    nopush: false,
+                    ..NginxOptions::new(NginxMode::Proxy, Some(server))
+                };
+                Ok(Proxy::Nginx(Box::new(Nginx::start(&options)?)))
+            }
+        }
+    }
+}
+
+impl Proxy {
+    pub(super) fn address(&self) -> SocketAddr {
+        match self {
+            Proxy::Sluice(sluice) => sluice.addr(),
+            Proxy::Nginx(nginx) => nginx.addr(),
+        }
+    }
+
+    /// Returns the text of the configuration file with which the proxy was started.
+    pub(super) fn configuration(&self) -> &str {
+        match self {
+            Proxy::Sluice(sluice) => sluice.configuration(),
+            Proxy::Nginx(nginx) => nginx.configuration(),
+        }
+    }
+}
