@@ -332,6 +332,8 @@ mod tests {
             selected("x", &[("X", "a, b")]),
             selected("X", &[("x", "a\t ,  b ")]),
             selected("x", &[("x", "a"), ("other", "1"), ("x", "b")]),
+            // Empty members don't count (RFC 9110 5.6.1.2).
+            selected("x", &[("x", ",a,, b ,")]),
         ];
         assert!(same.iter().all(|key| *key == same[0]));
         let different = [

@@ -258,7 +258,8 @@ proptest! {
             let mut fields = Fields::new();
             for (name, value) in [("x", x), ("y", y)] {
                 if let Some(value) = value {
-                    fields.append(name, value.replace('\u{1}', ","));
+                    // Values have no control bytes, and lists with empty members have equivalent ones.
+                    fields.append(name, value.replace('\u{1}', ";"));
                 }
             }
             let scheme = if *secure { Scheme::Https } else { Scheme::Http };
