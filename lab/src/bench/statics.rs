@@ -260,7 +260,7 @@ fn busy_memory(bench: &Bench<'_>, one: &Contender) -> anyhow::Result<Busy> {
     })?;
     anyhow::ensure!(
         result.errors.total() == 0,
-        "{}: {:?}",
+        "{}: errors: {}",
         one.label,
         result.errors
     );

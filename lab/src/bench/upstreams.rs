@@ -257,7 +257,7 @@ fn p99(bench: &Bench<'_>, policy: &str, servers: &[SocketAddr]) -> anyhow::Resul
         ..LoadPlan::new(one.server.address(), &format!("/offset/{BODY}"))
     };
     let load = roles::run_load(&plan, bench.folder.path())?;
-    anyhow::ensure!(load.errors.total() == 0, "{policy}: {:?}", load.errors);
+    anyhow::ensure!(load.errors.total() == 0, "{policy}: errors: {}", load.errors);
     Ok(Some(load.latency.p99_us))
 }
 
@@ -298,7 +298,7 @@ pub(super) fn all_down(bench: &Bench<'_>) -> anyhow::Result<Vec<Row>> {
         attempts.sluice = Some(failed as f64 / DOWN / addresses.len() as f64);
         let probes = sluice.status()?["counters"]["upstream_probes"].as_u64();
         attempts = attempts.note(&format!(
-            "{failed} failed attempts on this machine, {} probes; statuses of the responses: {:?}; errors: {:?}",
+            "{failed} failed attempts on this machine, {} probes; statuses of the responses: {:?}; errors: {}",
             probes.context("status: upstream_probes")?,
             load.statuses,
             load.errors

@@ -186,7 +186,7 @@ fn compare(
             ..LoadPlan::new(sluice.addr(), path)
         })?;
         let errors = result.errors.total();
-        anyhow::ensure!(errors == 0, "{path}: {:?}", result.errors);
+        anyhow::ensure!(errors == 0, "{path}: errors: {}", result.errors);
         bed.progress(&format!("{path}: {:.0} requests/s", result.rate()));
         Ok(result.rate())
     };

@@ -31,6 +31,7 @@ mod trust;
 mod windows;
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::net::SocketAddr;
 
 use rustix::io::Errno;
@@ -291,17 +292,39 @@ impl Errors {
         self.content += other.content;
     }
 
+    /// Returns the name and the number of each kind.
+    pub fn by_kind(&self) -> [(&'static str, u64); 9] {
+        [
+            ("connect", self.connect),
+            ("tls", self.tls),
+            ("closed", self.closed),
+            ("timeout", self.timeout),
+            ("status", self.status),
+            ("range", self.range),
+            ("length", self.length),
+            ("malformed", self.malformed),
+            ("content", self.content),
+        ]
+    }
+
     /// Returns the sum of all errors.
     pub fn total(&self) -> u64 {
-        self.connect
-            + self.tls
-            + self.closed
-            + self.timeout
-            + self.status
-            + self.range
-            + self.length
-            + self.malformed
-            + self.content
+        self.by_kind().iter().map(|(_, count)| count).sum()
+    }
+}
+
+/// Formats the kinds that occurred, as in `closed: 2, timeout: 1`.
+impl fmt::Display for Errors {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut separator = "";
+        for (name, count) in self.by_kind().iter().filter(|(_, count)| *count > 0) {
+            write!(f, "{separator}{name}: {count}")?;
+            separator = ", ";
+        }
+        match separator {
+            "" => f.write_str("none"),
+            _ => Ok(()),
+        }
     }
 }
 

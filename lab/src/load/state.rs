@@ -142,7 +142,7 @@ impl<'a> LoadState<'a> {
         let most = self.plan.consecutive_errors_max.unwrap_or(u64::MAX);
         anyhow::ensure!(
             self.errors_in_row < most,
-            "{most} consecutive errors from {}: {:?}{}",
+            "{most} consecutive errors from {} ({}){}",
             self.plan.target,
             self.all_errors(),
             self.connect_error()

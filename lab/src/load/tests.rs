@@ -477,3 +477,12 @@ fn failed_handshakes_are_counted() {
             .is_some_and(|one| one.stream.is_some())
     );
 }
+
+#[test]
+fn errors_are_listed_by_kind() {
+    let mut errors = Errors::default();
+    assert_eq!((errors.to_string(), errors.total()), ("none".to_owned(), 0));
+    (errors.timeout, errors.closed) = (1, 20);
+    let listed = "closed: 20, timeout: 1".to_owned();
+    assert_eq!((errors.to_string(), errors.total()), (listed, 21));
+}

@@ -188,7 +188,7 @@ impl Contender {
         let before = process.cpu()?;
         let result = load::run_apart(plan)?;
         let used = process.cpu()?.saturating_sub(before);
-        anyhow::ensure!(result.errors.total() == 0, "{:?}", result.errors);
+        anyhow::ensure!(result.errors.total() == 0, "errors: {}", result.errors);
         Ok(used.as_secs_f64() * 1e6 / result.requests.max(1) as f64)
     }
 }

@@ -260,7 +260,7 @@ impl Contender {
         })?;
         anyhow::ensure!(
             result.errors.total() == 0,
-            "{}: {:?}",
+            "{}: errors: {}",
             self.name(),
             result.errors
         );

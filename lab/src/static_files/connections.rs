@@ -118,7 +118,7 @@ pub(super) fn measure(
     let used = process.cpu()?.saturating_sub(before).as_secs_f64();
     anyhow::ensure!(
         result.requests > 0,
-        "no request was answered: {:?}",
+        "no request was answered; errors: {}",
         result.errors
     );
     let open_bytes = most_resident(&samples, seconds / 2.0).context("the load ended too early")?;
@@ -145,7 +145,7 @@ fn memory_at_rest(server: &Server) -> anyhow::Result<u64> {
         requests: Some(2 * FILES),
         ..climb::plan(server)
     })?;
-    anyhow::ensure!(warm.errors.total() == 0, "{:?}", warm.errors);
+    anyhow::ensure!(warm.errors.total() == 0, "errors: {}", warm.errors);
     settled(server.process())
 }
 

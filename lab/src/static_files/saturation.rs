@@ -90,7 +90,7 @@ pub(super) fn measure(
     let used = process.cpu()?.saturating_sub(before).as_secs_f64();
     anyhow::ensure!(
         result.requests > 0,
-        "no request was answered: {:?}",
+        "no request was answered; errors: {}",
         result.errors
     );
     Ok(SaturationRun {

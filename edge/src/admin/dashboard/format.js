@@ -97,8 +97,10 @@ export const micros = (value) => (isNumber(value) ? seconds(value / 1e6) : DASH)
 /** Money, with the currency before the number if it is a sign. */
 export function money(value, currency) {
   if (!isNumber(value)) return DASH;
-  const number = Math.abs(value) >= 1000 ? count(value) : value.toFixed(value !== 0 && Math.abs(value) < 1 ? 3 : 2);
-  return /^[A-Za-z]{2,}$/.test(currency) ? `${number} ${currency}` : `${currency}${number}`;
+  const size = Math.abs(value);
+  const number = size >= 1000 ? count(size) : size.toFixed(size !== 0 && size < 1 ? 3 : 2);
+  const sign = value < 0 && Number(number) !== 0 ? "-" : "";
+  return /^[A-Za-z]{2,}$/.test(currency) ? `${sign}${number} ${currency}` : `${sign}${currency}${number}`;
 }
 
 /** The name of a route or site, in which `*` stands for all hosts, and as a condition for all paths. */

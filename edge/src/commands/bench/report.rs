@@ -123,7 +123,7 @@ impl Report {
                 "body bytes",
                 format!("{} ({speed}/s)", show_size(result.bytes)),
             ),
-            ("errors", self.errors()),
+            ("errors", self.result.errors.to_string()),
         ];
         rows.extend(self.exceptions());
         let statuses = result.statuses.iter();
@@ -189,30 +189,6 @@ impl Report {
             }
         }
         rows
-    }
-
-    fn errors(&self) -> String {
-        let errors = &self.result.errors;
-        let all = [
-            ("connect", errors.connect),
-            ("tls", errors.tls),
-            ("closed", errors.closed),
-            ("timeout", errors.timeout),
-            ("status", errors.status),
-            ("range", errors.range),
-            ("length", errors.length),
-            ("malformed", errors.malformed),
-            ("content", errors.content),
-        ];
-        let some: Vec<String> = all
-            .iter()
-            .filter(|(_, count)| *count > 0)
-            .map(|(name, count)| format!("{name}: {count}"))
-            .collect();
-        match some.is_empty() {
-            true => "none".to_owned(),
-            false => some.join(", "),
-        }
     }
 }
 
