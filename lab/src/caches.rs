@@ -8,8 +8,8 @@ use std::time::Duration;
 use crate::bench::{Sluice, SluiceOptions};
 use crate::process::Process;
 use crate::rivals::{
-    self, Apache, ApacheMode, ApacheOptions, Nginx, NginxMode, NginxOptions, Program, RangeMode,
-    Squid, SquidOptions, TrafficServer, TrafficServerOptions, Varnish,
+    self, ApacheMode, ApacheOptions, NginxMode, NginxOptions, Program, RangeMode, RunningRival,
+    SquidOptions, TrafficServerOptions, varnish,
 };
 
 /// A cache of another project: a server of [`rivals::PROGRAMS`] with the task [`rivals::Task::Cache`].
@@ -135,16 +135,8 @@ pub enum Running {
     Direct(SocketAddr),
     /// Sluice.
     Sluice(Box<Sluice>),
-    /// nginx.
-    Nginx(Nginx),
-    /// Varnish.
-    Varnish(Varnish),
-    /// Apache Traffic Server.
-    TrafficServer(TrafficServer),
-    /// Apache's httpd.
-    Apache(Apache),
-    /// Squid.
-    Squid(Squid),
+    /// A server of another project.
+    Rival(RunningRival),
 }
 
 impl Running {
@@ -153,11 +145,7 @@ impl Running {
         match self {
             Running::Direct(origin) => *origin,
             Running::Sluice(sluice) => sluice.addr(),
-            Running::Nginx(nginx) => nginx.addr(),
-            Running::Varnish(varnish) => varnish.addr(),
-            Running::TrafficServer(server) => server.addr(),
-            Running::Apache(apache) => apache.addr(),
-            Running::Squid(squid) => squid.addr(),
+            Running::Rival(rival) => rival.addr(),
         }
     }
 
@@ -165,11 +153,7 @@ impl Running {
         Some(match self {
             Running::Direct(_) => return None,
             Running::Sluice(sluice) => sluice.process(),
-            Running::Nginx(nginx) => nginx.process(),
-            Running::Varnish(varnish) => varnish.process(),
-            Running::TrafficServer(server) => server.process(),
-            Running::Apache(apache) => apache.process(),
-            Running::Squid(squid) => squid.process(),
+            Running::Rival(rival) => rival.process(),
         })
     }
 
@@ -178,11 +162,7 @@ impl Running {
         Some(match self {
             Running::Direct(_) => return None,
             Running::Sluice(sluice) => sluice.configuration(),
-            Running::Nginx(nginx) => nginx.configuration(),
-            Running::Varnish(varnish) => varnish.configuration(),
-            Running::TrafficServer(server) => server.configuration(),
-            Running::Apache(apache) => apache.configuration(),
-            Running::Squid(squid) => squid.configuration(),
+            Running::Rival(rival) => rival.configuration(),
         })
     }
 
@@ -228,10 +208,11 @@ impl Cache {
 
     /// Starts the cache, empty, in front of `origin`.
     pub fn start(&self, origin: SocketAddr, room: Capacity) -> anyhow::Result<Running> {
-        Ok(match self {
-            Cache::Direct => Running::Direct(origin),
+        let rival = match self {
+            Cache::Direct => return Ok(Running::Direct(origin)),
             Cache::Sluice(sluice) => {
-                Running::Sluice(Box::new(Sluice::start(&sluice.options(origin, room))?))
+                let sluice = Sluice::start(&sluice.options(origin, room))?;
+                return Ok(Running::Sluice(Box::new(sluice)));
             }
             Cache::Nginx(mode) => {
                 let mut options = NginxOptions::new(mode.clone(), Some(origin));
@@ -239,26 +220,24 @@ impl Cache {
                 options.max_size = room.memory;
                 // With tcp_nopush, nginx delays incomplete packets and would seem slower than it is.
                 options.nopush = false;
-                Running::Nginx(Nginx::start(&options)?)
+                options.start()
             }
-            Cache::Varnish => Running::Varnish(Varnish::start(origin, room.memory)?),
+            Cache::Varnish => varnish::start(origin, room.memory),
             Cache::TrafficServer(ranges) => {
-                Running::TrafficServer(TrafficServer::start(&TrafficServerOptions {
-                    memory: room.memory,
-                    workers: room.workers,
-                    ranges: *ranges,
-                    ..TrafficServerOptions::new(origin)
-                })?)
+                let mut options = TrafficServerOptions::new(origin);
+                options.memory = room.memory;
+                options.workers = room.workers;
+                options.ranges = *ranges;
+                options.start()
             }
-            Cache::Apache => {
-                let options = ApacheOptions::new(ApacheMode::Cached(origin));
-                Running::Apache(Apache::start(&options)?)
+            Cache::Apache => ApacheOptions::new(ApacheMode::Cached(origin)).start(),
+            Cache::Squid => {
+                let mut options = SquidOptions::new(origin);
+                options.memory = room.memory;
+                options.start()
             }
-            Cache::Squid => Running::Squid(Squid::start(&SquidOptions {
-                memory: room.memory,
-                ..SquidOptions::new(origin)
-            })?),
-        })
+        };
+        Ok(Running::Rival(rival?))
     }
 }
 

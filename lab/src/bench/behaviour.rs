@@ -11,7 +11,7 @@ use super::table::{Row, Unit};
 use crate::client::{Client, ClientOptions};
 use crate::load::{self, LoadPlan};
 use crate::origin::{Origin, OriginOptions, Outcome, Record, Resource};
-use crate::rivals::{Nginx, NginxMode, NginxOptions};
+use crate::rivals::{NginxMode, NginxOptions};
 
 const FILE: u64 = 10 << 20;
 const RATE: u64 = 1 << 20;
@@ -47,7 +47,8 @@ pub(super) fn ranges(bench: &Bench<'_>) -> anyhow::Result<Vec<Row>> {
     );
     if bench.nginx {
         let origin = slow_origin()?;
-        let nginx = Nginx::start(&NginxOptions::new(NginxMode::Cached, Some(origin.addr())))?;
+        let options = NginxOptions::new(NginxMode::Cached, Some(origin.addr()));
+        let nginx = options.start()?;
         let figures = request_ranges(nginx.addr(), &origin)?;
         bytes.nginx = Some(figures.files);
         requests.nginx = Some(figures.requests as f64);

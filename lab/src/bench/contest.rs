@@ -12,7 +12,7 @@ use super::{Bench, http2, median};
 use crate::client::{self, Reply};
 use crate::load::{LoadPlan, LoadResult, LoadTls};
 use crate::process::Process;
-use crate::rivals::{Apache, FloorOptions, H2o, Haproxy, HaproxyOptions, Nginx, NginxOptions};
+use crate::rivals::{FloorOptions, HaproxyOptions, NginxOptions, RunningRival};
 use crate::roles::{self, RoleServer};
 
 /// Duration in seconds of the load that warms up each server before its first measured run.
@@ -90,10 +90,7 @@ pub(super) struct Contender {
 /// A running server that is measured. Dropping the value ends the server.
 #[derive(Debug)]
 pub(crate) enum Server {
-    Nginx(Nginx),
-    Haproxy(Haproxy),
-    H2o(H2o),
-    Apache(Apache),
+    Rival(RunningRival),
     Sluice(Box<Sluice>),
     Floor(RoleServer),
 }
@@ -101,10 +98,7 @@ pub(crate) enum Server {
 impl Server {
     pub(crate) fn address(&self) -> SocketAddr {
         match self {
-            Server::Nginx(nginx) => nginx.addr(),
-            Server::Haproxy(haproxy) => haproxy.addr(),
-            Server::H2o(h2o) => h2o.addr(),
-            Server::Apache(apache) => apache.addr(),
+            Server::Rival(rival) => rival.addr(),
             Server::Sluice(sluice) => sluice.addr(),
             Server::Floor(floor) => floor.address,
         }
@@ -112,10 +106,7 @@ impl Server {
 
     pub(crate) fn process(&self) -> &Process {
         match self {
-            Server::Nginx(nginx) => nginx.process(),
-            Server::Haproxy(haproxy) => haproxy.process(),
-            Server::H2o(h2o) => h2o.process(),
-            Server::Apache(apache) => apache.process(),
+            Server::Rival(rival) => rival.process(),
             Server::Sluice(sluice) => sluice.process(),
             Server::Floor(floor) => &floor.process,
         }
@@ -124,11 +115,8 @@ impl Server {
     /// Returns the text of the server's configuration file; `None` if the server has none.
     pub(crate) fn configuration(&self) -> Option<&str> {
         match self {
-            Server::Nginx(nginx) => Some(nginx.configuration()),
-            Server::H2o(h2o) => Some(h2o.configuration()),
-            Server::Apache(apache) => Some(apache.configuration()),
+            Server::Rival(rival) => Some(rival.configuration()),
             Server::Sluice(sluice) => Some(sluice.configuration()),
-            Server::Haproxy(haproxy) => Some(haproxy.configuration()),
             Server::Floor(_) => None,
         }
     }
@@ -402,7 +390,7 @@ pub(super) fn nginx(bench: &Bench<'_>, options: &NginxOptions) -> anyhow::Result
             true => "nginx, sendfile on",
             false => "nginx, sendfile off",
         },
-        server: Server::Nginx(Nginx::start(&options)?),
+        server: Server::Rival(options.start()?),
     })
 }
 
@@ -432,7 +420,7 @@ pub(super) fn haproxies(bench: &Bench<'_>, origin: SocketAddr) -> anyhow::Result
             contenders.push(Contender {
                 column: Column::Haproxy,
                 label,
-                server: Server::Haproxy(Haproxy::start(&options)?),
+                server: Server::Rival(options.start()?),
             });
         }
     }

@@ -12,7 +12,7 @@ use crate::load::LoadResult;
 use crate::load::h2load::H2Load;
 use crate::offset;
 use crate::origin::{Origin, OriginOptions};
-use crate::rivals::{H2o, H2oOptions, NginxMode, NginxOptions};
+use crate::rivals::{H2O, H2oOptions, NginxMode, NginxOptions};
 use crate::roles::{self, OriginPlan};
 
 const SMALL: u64 = 5 << 10;
@@ -115,19 +115,19 @@ impl Servers {
         bench: &Bench<'_>,
         certified: Option<&Certified>,
     ) -> anyhow::Result<Servers> {
-        if let Err(missing) = H2o::find() {
+        if let Err(missing) = H2O.find() {
             eprintln!("  {missing}");
             return Ok(self);
         }
-        let h2o = H2o::start(&H2oOptions {
+        let h2o = H2oOptions {
             root: self.root.clone(),
             tls: certified.map(|certified| certified.pair.clone()),
             core: Some(bench.options.server_core),
-        })?;
+        };
         let one = Contender {
             column: Column::H2o,
             label: "h2o, static file",
-            server: Server::H2o(h2o),
+            server: Server::Rival(h2o.start()?),
         };
         if let Some(certified) = certified {
             certified.trust(std::slice::from_ref(&one));

@@ -12,7 +12,7 @@ use crate::client::{self, Client};
 use crate::load::{self, LoadPlan};
 use crate::origin::{Origin, OriginOptions};
 use crate::process::Process;
-use crate::rivals::{Nginx, NginxMode, NginxOptions};
+use crate::rivals::{NginxMode, NginxOptions};
 
 /// Number of idle connections. Server and load generator together have twice as many descriptors, which fit into a
 /// limit of 20,000.
@@ -31,7 +31,7 @@ pub(super) fn idle(bench: &Bench<'_>) -> anyhow::Result<Vec<Row>> {
     let mut row = Row::new("idle keepalive connection: memory", Unit::Bytes);
     if bench.nginx {
         let options = NginxOptions::new(NginxMode::Cached, Some(origin.addr()));
-        let nginx = Nginx::start(&options)?;
+        let nginx = options.start()?;
         row.nginx = Some(idle_bytes(nginx.addr(), nginx.process())?);
     }
     if let Some(sluice) = start(bench, origin.addr(), "256MiB")? {

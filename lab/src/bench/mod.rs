@@ -31,7 +31,7 @@ use std::path::PathBuf;
 use crate::scratch::Folder;
 use anyhow::Context as _;
 
-use crate::rivals::{Haproxy, Nginx};
+use crate::rivals::{HAPROXY, NGINX};
 
 pub(crate) use memory::settled;
 pub use sluice::{Files, Route, Sluice, SluiceOptions, Volume, worker_connections};
@@ -157,7 +157,7 @@ pub fn run_bench(options: &BenchOptions) -> anyhow::Result<Vec<Row>> {
         options.load_core
     );
     raise_descriptor_limit()?;
-    let (nginx, haproxy) = (Nginx::version(), Haproxy::version());
+    let (nginx, haproxy) = (NGINX.version(), HAPROXY.version());
     for (name, version) in [("nginx", &nginx), ("HAProxy", &haproxy)] {
         match version {
             Ok(version) => eprintln!("{name} {version}"),

@@ -4,8 +4,9 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use super::case::Case;
+use crate::bench::contest::Server;
 use crate::bench::{Sluice, SluiceOptions};
-use crate::rivals::{Nginx, NginxMode, NginxOptions};
+use crate::rivals::{NginxMode, NginxOptions};
 
 /// A proxy that can be started.
 #[derive(Debug, Clone)]
@@ -14,13 +15,6 @@ pub(super) enum ProxyKind {
     Sluice(PathBuf),
     /// nginx.
     Nginx,
-}
-
-/// A running proxy. Dropping the value ends the proxy, which completes its access log first.
-#[derive(Debug)]
-pub(super) enum Proxy {
-    Sluice(Box<Sluice>),
-    Nginx(Box<Nginx>),
 }
 
 /// The values of a line of the access log, which the formats of both proxies have in this order.
@@ -41,7 +35,8 @@ impl ProxyKind {
         matches!(self, ProxyKind::Sluice(_))
     }
 
-    /// Starts the proxy in front of `server`, with its access log in the file `log`.
+    /// Starts the proxy in front of `server`, with its access log in the file `log`. Dropping the returned value ends the
+    /// proxy, which completes its access log first.
     ///
     /// Sluice has one setting for both properties of the proxy: without idle connections, its requests have
     /// `Connection: close`.
@@ -50,7 +45,7 @@ impl ProxyKind {
         case: Case,
         server: SocketAddr,
         log: &Path,
-    ) -> anyhow::Result<Proxy> {
+    ) -> anyhow::Result<Server> {
         match self {
             ProxyKind::Sluice(program) => {
                 let mut options = SluiceOptions::new(program, server);
@@ -64,7 +59,7 @@ impl ProxyKind {
                     ),
                     ("format".to_owned(), format!("'{SLUICE_FORMAT}'")),
                 ];
-                Ok(Proxy::Sluice(Box::new(Sluice::start(&options)?)))
+                Ok(Server::Sluice(Box::new(Sluice::start(&options)?)))
             }
             ProxyKind::Nginx => {
                 let options = NginxOptions {
@@ -75,25 +70,8 @@ impl ProxyKind {
                     nopush: false,
                     ..NginxOptions::new(NginxMode::Proxy, Some(server))
                 };
-                Ok(Proxy::Nginx(Box::new(Nginx::start(&options)?)))
+                Ok(Server::Rival(options.start()?))
             }
-        }
-    }
-}
-
-impl Proxy {
-    pub(super) fn address(&self) -> SocketAddr {
-        match self {
-            Proxy::Sluice(sluice) => sluice.addr(),
-            Proxy::Nginx(nginx) => nginx.addr(),
-        }
-    }
-
-    /// Returns the text of the configuration file with which the proxy was started.
-    pub(super) fn configuration(&self) -> &str {
-        match self {
-            Proxy::Sluice(sluice) => sluice.configuration(),
-            Proxy::Nginx(nginx) => nginx.configuration(),
         }
     }
 }

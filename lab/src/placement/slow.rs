@@ -9,7 +9,7 @@ use super::{Layout, LayoutRow, Options};
 use crate::bench::{Route, Sluice, SluiceOptions, Volume};
 use crate::configurations::Configurations;
 use crate::disk::{JoinedDisks, Pace, Profile, SlowDisk, Usage};
-use crate::rivals::{Nginx, NginxMode, NginxOptions};
+use crate::rivals::{NginxMode, NginxOptions};
 use crate::scratch::Folder;
 
 /// Duration in seconds of the warm-up load before the first measured run.
@@ -236,5 +236,5 @@ pub(super) fn start_nginx(
     wanted.workers = options.workers;
     wanted.threads = threads;
     wanted.plain = Some(PLAIN.to_owned());
-    Ok(Server::Nginx(Box::new(Nginx::start(&wanted)?)))
+    Ok(Server::Rival(wanted.start()?))
 }

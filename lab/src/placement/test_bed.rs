@@ -12,7 +12,7 @@ use crate::bench::{Sluice, median};
 use crate::disk::{self, Activity, JoinedDisks, SlowDisk, Usage};
 use crate::load::{self, LoadPlan};
 use crate::process::Process;
-use crate::rivals::{Floor, FloorOptions, Nginx};
+use crate::rivals::{Floor, FloorOptions, RunningRival};
 
 /// Size of each body in bytes.
 pub(super) const LENGTH: u64 = 1 << 20;
@@ -110,21 +110,21 @@ impl Storage {
 /// The server under test.
 pub(super) enum Server {
     Sluice(Box<Sluice>),
-    Nginx(Box<Nginx>),
+    Rival(RunningRival),
 }
 
 impl Server {
     fn process(&self) -> &Process {
         match self {
             Server::Sluice(sluice) => sluice.process(),
-            Server::Nginx(nginx) => nginx.process(),
+            Server::Rival(rival) => rival.process(),
         }
     }
 
     fn address(&self) -> std::net::SocketAddr {
         match self {
             Server::Sluice(sluice) => sluice.addr(),
-            Server::Nginx(nginx) => nginx.addr(),
+            Server::Rival(rival) => rival.addr(),
         }
     }
 
@@ -132,7 +132,7 @@ impl Server {
     pub(super) fn configuration(&self) -> &str {
         match self {
             Server::Sluice(sluice) => sluice.configuration(),
-            Server::Nginx(nginx) => nginx.configuration(),
+            Server::Rival(rival) => rival.configuration(),
         }
     }
 
@@ -140,7 +140,7 @@ impl Server {
     pub(super) fn volumes(&self) -> anyhow::Result<VolumeSums> {
         match self {
             Server::Sluice(sluice) => Ok(VolumeSums::read(&sluice.status()?)),
-            Server::Nginx(_) => Ok(VolumeSums::default()),
+            Server::Rival(_) => Ok(VolumeSums::default()),
         }
     }
 

@@ -23,7 +23,7 @@ pub use proc::ignores;
 pub(crate) use proc::{Identity, children_cpu, stolen};
 use proc::{PARENT, cpu_of, field, memory_of, stat_fields};
 
-/// Longest wait for the end of a child after SIGTERM.
+/// Longest wait for the end of a child after its signal.
 const END_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// Interval for polling states that cause no event.
@@ -82,6 +82,8 @@ pub struct Launch {
     pub core: Option<usize>,
     /// Whether the child has a process group of its own, so that Ctrl-C in a terminal does not reach it.
     pub own_group: bool,
+    /// Signal that makes the child end when its [`Process`] is dropped; SIGTERM by default.
+    pub end_signal: Signal,
     /// Folder for files with the child's output.
     pub folder: PathBuf,
 }
@@ -96,6 +98,7 @@ impl Launch {
             env: Vec::new(),
             core: None,
             own_group: false,
+            end_signal: Signal::TERM,
             folder: folder.into(),
         }
     }
@@ -139,6 +142,7 @@ impl Launch {
         Ok(Process {
             name: self.name.clone(),
             child,
+            end_signal: self.end_signal,
             stdout,
             stderr,
         })
@@ -156,6 +160,7 @@ impl Launch {
 pub struct Process {
     name: String,
     child: Child,
+    end_signal: Signal,
     stdout: PathBuf,
     stderr: PathBuf,
 }
@@ -360,7 +365,7 @@ impl Drop for Process {
         if matches!(self.child.try_wait(), Ok(Some(_))) {
             return;
         }
-        let _ = self.signal(Signal::TERM);
+        let _ = self.signal(self.end_signal);
         if self.wait_exit(END_TIMEOUT).is_ok() {
             return;
         }

@@ -8,9 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::SERVER_CORE;
 use crate::bench::contest::Server;
 use crate::bench::{Files, Sluice, statics};
-use crate::rivals::{
-    APACHE, Apache, ApacheMode, ApacheOptions, H2O, H2o, H2oOptions, NGINX, Nginx, Program,
-};
+use crate::rivals::{APACHE, ApacheMode, ApacheOptions, H2O, H2oOptions, NGINX, Program};
 
 /// A server of another project that can serve static files in the lab.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -95,30 +93,34 @@ impl Candidate {
     /// Starts the server on the servers' core. The server serves the files in `root`.
     pub(crate) fn start(&self, root: &Path) -> anyhow::Result<Server> {
         let core = Some(SERVER_CORE);
-        Ok(match self {
+        let rival = match self {
             Candidate::Sluice(program) => {
                 let mut options = statics::sluice_files(program, Files::new(root));
                 options.core = core;
-                Server::Sluice(Box::new(Sluice::start(&options)?))
+                return Ok(Server::Sluice(Box::new(Sluice::start(&options)?)));
             }
             Candidate::Nginx { sendfile } => {
                 let mut options = statics::nginx_files(root);
                 options.sendfile = *sendfile;
                 options.core = core;
-                Server::Nginx(Nginx::start(&options)?)
+                options.start()
             }
             Candidate::Apache { sendfile } => {
                 let mut options = ApacheOptions::new(ApacheMode::Static(root.to_owned()));
                 options.sendfile = *sendfile;
                 options.core = core;
-                Server::Apache(Apache::start(&options)?)
+                options.start()
             }
-            Candidate::H2o => Server::H2o(H2o::start(&H2oOptions {
-                root: root.to_owned(),
-                tls: None,
-                core,
-            })?),
-        })
+            Candidate::H2o => {
+                let options = H2oOptions {
+                    root: root.to_owned(),
+                    tls: None,
+                    core,
+                };
+                options.start()
+            }
+        };
+        Ok(Server::Rival(rival?))
     }
 }
 

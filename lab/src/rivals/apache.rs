@@ -2,15 +2,14 @@
 //! a proxy with a cache.
 
 use std::fs;
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::SocketAddr;
 use std::os::unix::fs::{PermissionsExt as _, chown};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use crate::scratch::Folder;
-use anyhow::{Context as _, bail};
+use anyhow::Context as _;
 
-use crate::process::{Launch, Process, free_port};
+use super::running::{RivalLaunch, RunningRival};
 
 /// Folders with Apache's modules: Debian, Red Hat, built from source.
 const MODULES: [&str; 4] = [
@@ -30,8 +29,8 @@ const NOBODY: u32 = 65534;
 pub enum ApacheMode {
     /// Proxy of this origin with a cache (`mod_cache_disk`), on tmpfs if available. The size of the cache has no limit.
     Cached(SocketAddr),
-    /// Serves the files of a folder. If the lab runs as root, [`Apache::start`] makes the folder readable for all users,
-    /// since Apache refuses to serve files as root.
+    /// Serves the files of a folder. If the lab runs as root, [`ApacheOptions::start`] makes the folder readable for all
+    /// users, since Apache refuses to serve files as root.
     Static(PathBuf),
 }
 
@@ -55,82 +54,28 @@ impl ApacheOptions {
             core: None,
         }
     }
-}
-
-/// A running Apache. Dropping it ends it and removes its files.
-#[derive(Debug)]
-pub struct Apache {
-    process: Process,
-    address: SocketAddr,
-    configuration: String,
-    _folder: Folder,
-    _cache: Option<Folder>,
-}
-
-impl Apache {
-    /// Returns the path of the installed Apache.
-    pub fn find() -> anyhow::Result<PathBuf> {
-        super::APACHE.find()
-    }
-
-    /// Returns the version of the installed Apache.
-    pub fn version() -> anyhow::Result<String> {
-        super::version_of(&Apache::find()?, "-v")
-    }
 
     /// Starts Apache on a free port.
-    pub fn start(options: &ApacheOptions) -> anyhow::Result<Apache> {
-        let program = Apache::find()?;
-        let folder = Folder::new("lab-apache-")?;
-        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, free_port()?));
-        let cache = match &options.mode {
-            ApacheMode::Cached(_) => Some(super::cache_folder("lab-apache-cache-")?),
+    pub fn start(&self) -> anyhow::Result<RunningRival> {
+        let mut rival = RivalLaunch::new(&super::APACHE, "lab-apache-", self.core)?;
+        let cache = match &self.mode {
+            ApacheMode::Cached(_) => Some(rival.cache_folder("lab-apache-cache-")?),
             ApacheMode::Static(_) => None,
         };
-        let text = configuration(options, address, folder.path(), cache.as_ref())?;
+        let folder = &rival.launch.folder;
+        let text = configuration(self, rival.address, folder, cache.as_deref())?;
         if super::is_root() {
-            permit(&options.mode, cache.as_ref())?;
+            permit(&self.mode, cache.as_deref())?;
         }
-        let file = folder.path().join("httpd.conf");
-        fs::write(&file, &text)?;
-        let mut process = Launch::new("apache", program, folder.path())
-            .args(["-D", "FOREGROUND", "-f", &file.display().to_string()])
-            .core(options.core)
-            .start()?;
-        process
-            .wait_listening(address, START_TIMEOUT)
-            .with_context(|| {
-                fs::read_to_string(folder.path().join("error.log")).unwrap_or_default()
-            })?;
-        Ok(Apache {
-            process,
-            address,
-            configuration: text,
-            _folder: folder,
-            _cache: cache,
-        })
-    }
-
-    /// Returns the address on which Apache listens.
-    pub fn addr(&self) -> SocketAddr {
-        self.address
-    }
-
-    /// Returns the text of the configuration file with which Apache was started.
-    pub fn configuration(&self) -> &str {
-        &self.configuration
-    }
-
-    /// Returns the processes of Apache.
-    pub fn process(&self) -> &Process {
-        &self.process
+        let file = rival.write("httpd.conf", text)?;
+        rival.start(["-D", "FOREGROUND", "-f", &file], START_TIMEOUT)
     }
 }
 
 /// Gives the user nobody the rights on the folders that Apache uses as that user.
-fn permit(mode: &ApacheMode, cache: Option<&Folder>) -> anyhow::Result<()> {
+fn permit(mode: &ApacheMode, cache: Option<&Path>) -> anyhow::Result<()> {
     if let Some(cache) = cache {
-        chown(cache.path(), Some(NOBODY), Some(NOBODY))?;
+        chown(cache, Some(NOBODY), Some(NOBODY))?;
     }
     if let ApacheMode::Static(root) = mode {
         let mut permissions = fs::metadata(root)?.permissions();
@@ -146,7 +91,7 @@ fn configuration(
     options: &ApacheOptions,
     address: SocketAddr,
     folder: &Path,
-    cache: Option<&Folder>,
+    cache: Option<&Path>,
 ) -> anyhow::Result<String> {
     let user = match super::is_root() {
         true => format!("User #{NOBODY}\nGroup #{NOBODY}\n"),
@@ -154,8 +99,8 @@ fn configuration(
     };
     let sendfile = if options.sendfile { "On" } else { "Off" };
     let task = match (&options.mode, cache) {
-        (ApacheMode::Cached(origin), Some(cache)) => caching(*origin, cache.path())?,
-        (ApacheMode::Cached(_), None) => bail!("a cache needs a folder"),
+        (ApacheMode::Cached(origin), Some(cache)) => caching(*origin, cache)?,
+        (ApacheMode::Cached(_), None) => anyhow::bail!("a cache needs a folder"),
         (ApacheMode::Static(root), _) => files(root),
     };
     let folder = folder.display();
@@ -245,11 +190,8 @@ mod tests {
         if is_missing(&crate::rivals::APACHE) {
             return;
         }
-        caches_and_ends(
-            |origin| Apache::start(&ApacheOptions::new(ApacheMode::Cached(origin))),
-            Apache::addr,
-            Apache::process,
-        );
+        let start = |origin| ApacheOptions::new(ApacheMode::Cached(origin)).start();
+        caches_and_ends(start);
     }
 
     #[test]
@@ -265,7 +207,7 @@ mod tests {
                 sendfile,
                 ..ApacheOptions::new(mode)
             };
-            let apache = Apache::start(&options).expect("Apache starts");
+            let apache = options.start().expect("Apache starts");
             let reply = client::get(apache.addr(), "/a", &[]).expect("a response");
             assert_eq!((reply.status, &reply.body[..]), (200, &b"content"[..]));
         }

@@ -1,14 +1,11 @@
 //! h2o as a rival: one thread that serves static files over HTTP/2, without logs.
 
-use std::fs;
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::scratch::Folder;
-
+use super::running::{RivalLaunch, RunningRival};
 use crate::certificates::PairFiles;
-use crate::process::{Launch, Process, free_port};
 
 const START_TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -23,61 +20,13 @@ pub struct H2oOptions {
     pub core: Option<usize>,
 }
 
-/// A running h2o. Dropping it ends it and removes its files.
-#[derive(Debug)]
-pub struct H2o {
-    process: Process,
-    address: SocketAddr,
-    configuration: String,
-    _folder: Folder,
-}
-
-impl H2o {
-    /// Returns the path of the installed h2o.
-    pub fn find() -> anyhow::Result<PathBuf> {
-        super::H2O.find()
-    }
-
-    /// Returns the version of the installed h2o.
-    pub fn version() -> anyhow::Result<String> {
-        super::version_of(&H2o::find()?, "--version")
-    }
-
+impl H2oOptions {
     /// Starts h2o on a free port.
-    pub fn start(options: &H2oOptions) -> anyhow::Result<H2o> {
-        let program = H2o::find()?;
-        let folder = Folder::new("lab-h2o-")?;
-        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, free_port()?));
-        let file = folder.path().join("h2o.conf");
-        let text = configuration(options, address);
-        fs::write(&file, &text)?;
-        let mut process = Launch::new("h2o", program, folder.path())
-            // Stays in the foreground, as one process.
-            .args(["--mode=worker", "--conf", &file.display().to_string()])
-            .core(options.core)
-            .start()?;
-        process.wait_listening(address, START_TIMEOUT)?;
-        Ok(H2o {
-            process,
-            address,
-            configuration: text,
-            _folder: folder,
-        })
-    }
-
-    /// Returns the address on which h2o listens.
-    pub fn addr(&self) -> SocketAddr {
-        self.address
-    }
-
-    /// Returns the text of the configuration file with which h2o was started.
-    pub fn configuration(&self) -> &str {
-        &self.configuration
-    }
-
-    /// Returns the process of h2o.
-    pub fn process(&self) -> &Process {
-        &self.process
+    pub fn start(&self) -> anyhow::Result<RunningRival> {
+        let mut rival = RivalLaunch::new(&super::H2O, "lab-h2o-", self.core)?;
+        let file = rival.write("h2o.conf", configuration(self, rival.address))?;
+        // Stays in the foreground, as one process.
+        rival.start(["--mode=worker", "--conf", &file], START_TIMEOUT)
     }
 }
 
@@ -121,13 +70,15 @@ listen:
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
     use crate::client;
+    use crate::rivals::tests::is_missing;
 
     #[test]
     fn a_file_is_served() {
-        if let Err(missing) = H2o::find() {
-            eprintln!("skipped: {missing}");
+        if is_missing(&crate::rivals::H2O) {
             return;
         }
         let folder = tempfile::tempdir().expect("a folder");
@@ -137,7 +88,7 @@ mod tests {
             tls: None,
             core: None,
         };
-        let h2o = H2o::start(&options).expect("h2o starts");
+        let h2o = options.start().expect("h2o starts");
         let reply = client::get(h2o.addr(), "/a", &[]).expect("a response");
         assert_eq!((reply.status, &reply.body[..]), (200, &b"content"[..]));
     }

@@ -1,14 +1,13 @@
 //! HAProxy as a rival: one thread without logs, a proxy that reuses connections on both sides.
 
-use std::fs;
-use std::net::{Ipv4Addr, SocketAddr};
-use std::path::PathBuf;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::process::Command;
 use std::time::Duration;
 
-use crate::scratch::Folder;
 use anyhow::Context as _;
 
-use crate::process::{Launch, Process, free_port};
+use super::running::{RivalLaunch, RunningRival};
 
 const START_TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -32,70 +31,23 @@ impl HaproxyOptions {
             core: None,
         }
     }
-}
-
-/// A running HAProxy. Dropping it ends it and removes its files.
-#[derive(Debug)]
-pub struct Haproxy {
-    process: Process,
-    address: SocketAddr,
-    configuration: String,
-    _folder: Folder,
-}
-
-impl Haproxy {
-    /// Returns the path of the installed HAProxy.
-    pub fn find() -> anyhow::Result<PathBuf> {
-        super::HAPROXY.find()
-    }
-
-    /// Returns the version of the installed HAProxy.
-    pub fn version() -> anyhow::Result<String> {
-        let output = std::process::Command::new(Haproxy::find()?)
-            .arg("-v")
-            .output()?;
-        let text = String::from_utf8_lossy(&output.stdout);
-        let (_, rest) = text.split_once("version ").context("haproxy -v")?;
-        let version = rest.split([' ', '-']).next().unwrap_or(rest);
-        Ok(version.to_owned())
-    }
 
     /// Starts HAProxy on a free port.
-    pub fn start(options: &HaproxyOptions) -> anyhow::Result<Haproxy> {
-        let program = Haproxy::find()?;
-        let folder = Folder::new("lab-haproxy-")?;
-        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, free_port()?));
-        let file = folder.path().join("haproxy.cfg");
-        let text = configuration(options, address);
-        fs::write(&file, &text)?;
-        let mut process = Launch::new("haproxy", program, folder.path())
-            // Stays in the foreground, as one process.
-            .args(["-db", "-f", &file.display().to_string()])
-            .core(options.core)
-            .start()?;
-        process.wait_listening(address, START_TIMEOUT)?;
-        Ok(Haproxy {
-            process,
-            address,
-            configuration: text,
-            _folder: folder,
-        })
+    pub fn start(&self) -> anyhow::Result<RunningRival> {
+        let mut rival = RivalLaunch::new(&super::HAPROXY, "lab-haproxy-", self.core)?;
+        let file = rival.write("haproxy.cfg", configuration(self, rival.address))?;
+        // Stays in the foreground, as one process.
+        rival.start(["-db", "-f", &file], START_TIMEOUT)
     }
+}
 
-    /// Returns the address on which HAProxy listens.
-    pub fn addr(&self) -> SocketAddr {
-        self.address
-    }
-
-    /// Returns the text of the configuration file with which HAProxy was started.
-    pub fn configuration(&self) -> &str {
-        &self.configuration
-    }
-
-    /// Returns the process of HAProxy.
-    pub fn process(&self) -> &Process {
-        &self.process
-    }
+/// Returns the version of the HAProxy at this path.
+pub(super) fn version(program: &Path) -> anyhow::Result<String> {
+    let output = Command::new(program).arg("-v").output()?;
+    let text = String::from_utf8_lossy(&output.stdout);
+    let (_, rest) = text.split_once("version ").context("haproxy -v")?;
+    let version = rest.split([' ', '-']).next().unwrap_or(rest);
+    Ok(version.to_owned())
 }
 
 /// Returns the configuration file. By default HAProxy closes some of the idle connections to servers every 5 s
@@ -132,21 +84,22 @@ mod tests {
     use super::*;
     use crate::client::Client;
     use crate::origin::{Origin, OriginOptions};
+    use crate::rivals::HAPROXY;
+    use crate::rivals::tests::is_missing;
 
     #[test]
     fn requests_reach_the_origin_over_one_connection() {
-        if let Err(missing) = Haproxy::find() {
-            eprintln!("skipped: {missing}");
+        if is_missing(&HAPROXY) {
             return;
         }
-        assert!(Haproxy::version().expect("a version").contains('.'));
+        assert!(HAPROXY.version().expect("a version").contains('.'));
         for splice in [false, true] {
             let origin = Origin::start(OriginOptions::default()).expect("a free port");
             let options = HaproxyOptions {
                 splice,
                 ..HaproxyOptions::new(origin.addr())
             };
-            let haproxy = Haproxy::start(&options).expect("HAProxy starts");
+            let haproxy = options.start().expect("HAProxy starts");
             let mut client = Client::connect(haproxy.addr()).expect("connect");
             for _ in 0..3 {
                 let reply = client.get("/offset/500000", &[]).expect("a reply");

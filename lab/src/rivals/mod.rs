@@ -7,24 +7,24 @@ pub mod h2o;
 pub mod haproxy;
 pub mod nginx;
 mod report;
+mod running;
 pub mod squid;
 pub mod traffic_server;
 pub mod varnish;
 
-pub use apache::{Apache, ApacheMode, ApacheOptions};
+pub use apache::{ApacheMode, ApacheOptions};
 pub use floor::{Floor, FloorOptions};
-pub use h2o::{H2o, H2oOptions};
-pub use haproxy::{Haproxy, HaproxyOptions};
-pub use nginx::{Nginx, NginxMode, NginxOptions};
+pub use h2o::H2oOptions;
+pub use haproxy::HaproxyOptions;
+pub use nginx::{NginxMode, NginxOptions};
 pub use report::{Entry, Report};
-pub use squid::{Squid, SquidOptions};
-pub use traffic_server::{RangeMode, TrafficServer, TrafficServerOptions};
-pub use varnish::Varnish;
+pub use running::RunningRival;
+pub use squid::SquidOptions;
+pub use traffic_server::{RangeMode, TrafficServerOptions};
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::scratch::Folder;
 use anyhow::Context as _;
 use serde::Serialize;
 
@@ -57,7 +57,8 @@ pub struct Program {
     files: &'static [&'static str],
     /// Paths of the program, besides those in PATH and in `FOLDERS`.
     places: &'static [&'static str],
-    version: fn() -> anyhow::Result<String>,
+    /// Returns the version of the program at this path.
+    version: fn(&Path) -> anyhow::Result<String>,
 }
 
 /// All servers of other projects.
@@ -79,7 +80,7 @@ pub(crate) const NGINX: Program = Program {
     service: Some("nginx"),
     files: &["nginx"],
     places: &["/usr/local/nginx/sbin/nginx", "/opt/nginx/sbin/nginx"],
-    version: Nginx::version,
+    version: nginx::version,
 };
 
 pub(crate) const VARNISH: Program = Program {
@@ -90,7 +91,7 @@ pub(crate) const VARNISH: Program = Program {
     service: Some("varnish"),
     files: &["varnishd"],
     places: &["/opt/varnish/sbin/varnishd"],
-    version: Varnish::version,
+    version: varnish::version,
 };
 
 pub(crate) const TRAFFIC_SERVER: Program = Program {
@@ -101,10 +102,10 @@ pub(crate) const TRAFFIC_SERVER: Program = Program {
     service: Some("trafficserver"),
     files: &["traffic_server"],
     places: &["/opt/ts/bin/traffic_server"],
-    version: TrafficServer::version,
+    version: |program| version_of(program, "-V"),
 };
 
-const HAPROXY: Program = Program {
+pub(crate) const HAPROXY: Program = Program {
     name: "HAProxy",
     argument: "haproxy",
     tasks: &[Task::Proxy],
@@ -112,7 +113,7 @@ const HAPROXY: Program = Program {
     service: Some("haproxy"),
     files: &["haproxy"],
     places: &["/opt/haproxy/sbin/haproxy"],
-    version: Haproxy::version,
+    version: haproxy::version,
 };
 
 pub(crate) const H2O: Program = Program {
@@ -123,7 +124,7 @@ pub(crate) const H2O: Program = Program {
     service: Some("h2o"),
     files: &["h2o"],
     places: &[],
-    version: H2o::version,
+    version: |program| version_of(program, "--version"),
 };
 
 /// Debian's package `apache2` has the service and no program, so the lab does not need it.
@@ -135,7 +136,7 @@ pub(crate) const APACHE: Program = Program {
     service: None,
     files: &["apache2", "httpd"],
     places: &["/usr/local/apache2/bin/httpd"],
-    version: Apache::version,
+    version: |program| version_of(program, "-v"),
 };
 
 pub(crate) const SQUID: Program = Program {
@@ -146,7 +147,7 @@ pub(crate) const SQUID: Program = Program {
     service: Some("squid"),
     files: &["squid"],
     places: &["/usr/local/squid/sbin/squid"],
-    version: Squid::version,
+    version: |program| version_of(program, "-v"),
 };
 
 /// Folders of programs that are not in every user's PATH.
@@ -168,7 +169,7 @@ impl Program {
 
     /// Returns the version of the installed program.
     pub fn version(&self) -> anyhow::Result<String> {
-        (self.version)()
+        (self.version)(&self.find()?)
     }
 }
 
@@ -189,12 +190,6 @@ fn version_in(text: &str) -> Option<String> {
     words.find(is_version).map(str::to_owned)
 }
 
-/// Returns a new folder for a cache: on tmpfs if available.
-fn cache_folder(prefix: &str) -> anyhow::Result<Folder> {
-    let in_memory = Folder::new_in(prefix, Path::new("/dev/shm"));
-    Ok(in_memory.or_else(|_| Folder::new(prefix))?)
-}
-
 /// Returns whether the lab runs as root. Servers then change their user, unless they are told not to.
 fn is_root() -> bool {
     rustix::process::geteuid().is_root()
@@ -208,7 +203,6 @@ pub(crate) mod tests {
     use super::*;
     use crate::client::Client;
     use crate::origin::{Origin, OriginOptions};
-    use crate::process::Process;
 
     /// Returns whether a program is missing. If so, the test is skipped with a message.
     pub(crate) fn is_missing(program: &Program) -> bool {
@@ -221,21 +215,17 @@ pub(crate) mod tests {
 
     /// Starts a cache and requests an object three times over one connection. The origin must receive one request, and no
     /// process may be left when the cache is dropped.
-    pub(super) fn caches_and_ends<T>(
-        start: impl Fn(SocketAddr) -> anyhow::Result<T>,
-        addr: impl Fn(&T) -> SocketAddr,
-        process: impl Fn(&T) -> &Process,
-    ) {
+    pub(super) fn caches_and_ends(start: impl Fn(SocketAddr) -> anyhow::Result<RunningRival>) {
         let origin = Origin::start(OriginOptions::default()).expect("a free port");
         let cache = start(origin.addr()).expect("the cache starts");
-        let mut client = Client::connect(addr(&cache)).expect("connect");
+        let mut client = Client::connect(cache.addr()).expect("connect");
         for _ in 0..3 {
             let reply = client.get("/offset/50000", &[]).expect("a reply");
             reply.verify_whole(50_000).expect("whole");
         }
         assert_eq!(origin.requests().len(), 1);
-        assert!(process(&cache).cpu().expect("alive") > Duration::ZERO);
-        let tree = process(&cache).tree().expect("a tree");
+        assert!(cache.process().cpu().expect("alive") > Duration::ZERO);
+        let tree = cache.process().tree().expect("a tree");
         drop(cache);
         for pid in tree {
             let is_alive = Path::new(&format!("/proc/{pid}")).exists();

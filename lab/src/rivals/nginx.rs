@@ -1,15 +1,14 @@
 //! nginx as a rival: one worker without logs, configured for the best results in each comparison.
 
-use std::fs;
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::time::Duration;
 
-use crate::scratch::Folder;
 use anyhow::Context as _;
 
+use super::running::{RivalLaunch, RunningRival};
 use crate::certificates::PairFiles;
-use crate::process::{Launch, Process, free_port};
 
 const START_TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -105,80 +104,29 @@ impl NginxOptions {
         self
     }
 
+    /// Starts nginx on a free port.
+    pub fn start(&self) -> anyhow::Result<RunningRival> {
+        let mut rival = RivalLaunch::new(&super::NGINX, "lab-nginx-", self.core)?;
+        let cache = rival.cache_folder("lab-nginx-cache-")?;
+        let folder = rival.launch.folder.clone();
+        let text = configuration(self, rival.address, &folder, &cache)?;
+        let file = rival.write("nginx.conf", text)?;
+        let log = folder.join("error.log").display().to_string();
+        let folder = folder.display().to_string();
+        rival.start(["-p", &folder, "-c", &file, "-e", &log], START_TIMEOUT)
+    }
+
     fn caches(&self) -> bool {
         !matches!(self.mode, NginxMode::Proxy | NginxMode::Static(_))
     }
 }
 
-/// A running nginx. Dropping it ends it and removes its files.
-#[derive(Debug)]
-pub struct Nginx {
-    process: Process,
-    address: SocketAddr,
-    configuration: String,
-    _folder: Folder,
-    _cache: Folder,
-}
-
-impl Nginx {
-    /// Returns the path of the installed nginx.
-    pub fn find() -> anyhow::Result<PathBuf> {
-        super::NGINX.find()
-    }
-
-    /// Returns the version of the installed nginx.
-    pub fn version() -> anyhow::Result<String> {
-        let output = std::process::Command::new(Nginx::find()?)
-            .arg("-v")
-            .output()?;
-        let text = String::from_utf8_lossy(&output.stderr);
-        let (_, version) = text.trim().rsplit_once('/').context("nginx -v")?;
-        Ok(version.to_owned())
-    }
-
-    /// Starts nginx on a free port.
-    pub fn start(options: &NginxOptions) -> anyhow::Result<Nginx> {
-        let program = Nginx::find()?;
-        let folder = Folder::new("lab-nginx-")?;
-        let cache = super::cache_folder("lab-nginx-cache-")?;
-        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, free_port()?));
-        let file = folder.path().join("nginx.conf");
-        let text = configuration(options, address, folder.path(), cache.path())?;
-        fs::write(&file, &text)?;
-        let prefix = folder.path().display().to_string();
-        let mut process = Launch::new("nginx", program, folder.path())
-            .args(["-p", &prefix, "-c", &file.display().to_string()])
-            .args(["-e", &folder.path().join("error.log").display().to_string()])
-            .core(options.core)
-            .start()?;
-        process
-            .wait_listening(address, START_TIMEOUT)
-            .with_context(|| {
-                fs::read_to_string(folder.path().join("error.log")).unwrap_or_default()
-            })?;
-        Ok(Nginx {
-            process,
-            address,
-            configuration: text,
-            _folder: folder,
-            _cache: cache,
-        })
-    }
-
-    /// Returns the address on which nginx listens.
-    pub fn addr(&self) -> SocketAddr {
-        self.address
-    }
-
-    /// Returns the text of the configuration file with which nginx was started.
-    pub fn configuration(&self) -> &str {
-        &self.configuration
-    }
-
-    /// Returns the processes of nginx.
-    pub fn process(&self) -> &Process {
-        &self.process
-    }
+/// Returns the version of the nginx at this path, which prints it to standard error.
+pub(super) fn version(program: &Path) -> anyhow::Result<String> {
+    let output = Command::new(program).arg("-v").output()?;
+    let text = String::from_utf8_lossy(&output.stderr);
+    let (_, version) = text.trim().rsplit_once('/').context("nginx -v")?;
+    Ok(version.to_owned())
 }
 
 fn configuration(
@@ -388,22 +336,17 @@ fn slices(bytes: u64) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
     use crate::client;
     use crate::origin::{Origin, OriginOptions};
-
-    /// Whether nginx is installed. If not, the test is skipped with a message.
-    fn installed() -> bool {
-        let found = Nginx::find();
-        if let Err(missing) = &found {
-            eprintln!("skipped: {missing}");
-        }
-        found.is_ok()
-    }
+    use crate::rivals::NGINX;
+    use crate::rivals::tests::is_missing;
 
     #[test]
     fn with_a_cache_the_origin_gets_one_request_and_without_one_each() {
-        if !installed() {
+        if is_missing(&NGINX) {
             return;
         }
         for (mode, requests) in [
@@ -416,7 +359,7 @@ mod tests {
         ] {
             let origin = Origin::start(OriginOptions::default()).expect("a free port");
             let options = NginxOptions::new(mode, Some(origin.addr()));
-            let nginx = Nginx::start(&options).expect("nginx starts");
+            let nginx = options.start().expect("nginx starts");
             for _ in 0..3 {
                 let reply = client::get(nginx.addr(), "/offset/50000", &[]).expect("a reply");
                 reply.verify_whole(50_000).expect("whole");
@@ -428,7 +371,7 @@ mod tests {
 
     #[test]
     fn several_cache_folders_share_the_urls() {
-        if !installed() {
+        if is_missing(&NGINX) {
             return;
         }
         let origin = Origin::start(OriginOptions::default()).expect("a free port");
@@ -438,7 +381,7 @@ mod tests {
         options.stores = vec![one.path().to_owned(), other.path().to_owned()];
         options.threads = true;
         options.plain = Some("/offset/1000".to_owned());
-        let nginx = Nginx::start(&options).expect("nginx starts");
+        let nginx = options.start().expect("nginx starts");
         for number in 0..20 {
             for _ in 0..2 {
                 let path = format!("/offset/2000?{number}");
@@ -457,7 +400,7 @@ mod tests {
 
     #[test]
     fn files_are_served() {
-        if !installed() {
+        if is_missing(&NGINX) {
             return;
         }
         let folder = tempfile::tempdir().expect("a folder");
@@ -465,12 +408,12 @@ mod tests {
         fs::write(folder.path().join("file.gz"), b"beside").expect("written");
         let mode = NginxMode::Static(folder.path().to_owned());
         let options = NginxOptions::new(mode, None).directive("keepalive_timeout", "75s");
-        let nginx = Nginx::start(&options).expect("nginx starts");
+        let nginx = options.start().expect("nginx starts");
         let accepts = [("Accept-Encoding", "gzip")];
         let reply = client::get(nginx.addr(), "/file", &accepts).expect("a reply");
         assert_eq!(reply.body, b"hello");
         let options = options.directive("gzip_static", "on");
-        let nginx = Nginx::start(&options).expect("nginx starts");
+        let nginx = options.start().expect("nginx starts");
         let reply = client::get(nginx.addr(), "/file", &accepts).expect("a reply");
         assert_eq!(reply.body, b"beside");
     }

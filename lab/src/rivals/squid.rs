@@ -1,13 +1,9 @@
 //! Squid as a rival: one process without logs, a reverse proxy with a cache in memory.
 
-use std::fs;
-use std::net::{Ipv4Addr, SocketAddr};
-use std::path::PathBuf;
+use std::net::SocketAddr;
 use std::time::Duration;
 
-use crate::scratch::Folder;
-
-use crate::process::{Launch, Process, free_port};
+use super::running::{RivalLaunch, RunningRival};
 
 const START_TIMEOUT: Duration = Duration::from_secs(20);
 
@@ -31,63 +27,13 @@ impl SquidOptions {
             core: None,
         }
     }
-}
-
-/// A running Squid. Dropping it ends it and removes its files.
-#[derive(Debug)]
-pub struct Squid {
-    process: Process,
-    address: SocketAddr,
-    configuration: String,
-    _folder: Folder,
-}
-
-impl Squid {
-    /// Returns the path of the installed Squid.
-    pub fn find() -> anyhow::Result<PathBuf> {
-        super::SQUID.find()
-    }
-
-    /// Returns the version of the installed Squid.
-    pub fn version() -> anyhow::Result<String> {
-        super::version_of(&Squid::find()?, "-v")
-    }
 
     /// Starts Squid on a free port.
-    pub fn start(options: &SquidOptions) -> anyhow::Result<Squid> {
-        let program = Squid::find()?;
-        let folder = Folder::new("lab-squid-")?;
-        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, free_port()?));
-        let file = folder.path().join("squid.conf");
-        let text = configuration(options, address);
-        fs::write(&file, &text)?;
-        let mut process = Launch::new("squid", program, folder.path())
-            // Stays in the foreground, as one process, and prints important messages to standard error.
-            .args(["-N", "-d", "1", "-f", &file.display().to_string()])
-            .core(options.core)
-            .start()?;
-        process.wait_listening(address, START_TIMEOUT)?;
-        Ok(Squid {
-            process,
-            address,
-            configuration: text,
-            _folder: folder,
-        })
-    }
-
-    /// Returns the address on which Squid listens.
-    pub fn addr(&self) -> SocketAddr {
-        self.address
-    }
-
-    /// Returns the text of the configuration file with which Squid was started.
-    pub fn configuration(&self) -> &str {
-        &self.configuration
-    }
-
-    /// Returns the process of Squid.
-    pub fn process(&self) -> &Process {
-        &self.process
+    pub fn start(&self) -> anyhow::Result<RunningRival> {
+        let mut rival = RivalLaunch::new(&super::SQUID, "lab-squid-", self.core)?;
+        let file = rival.write("squid.conf", configuration(self, rival.address))?;
+        // Stays in the foreground, as one process, and prints important messages to standard error.
+        rival.start(["-N", "-d", "1", "-f", &file], START_TIMEOUT)
     }
 }
 
@@ -139,11 +85,7 @@ mod tests {
         if is_missing(&crate::rivals::SQUID) {
             return;
         }
-        caches_and_ends(
-            |origin| Squid::start(&SquidOptions::new(origin)),
-            Squid::addr,
-            Squid::process,
-        );
+        caches_and_ends(|origin| SquidOptions::new(origin).start());
     }
 
     #[test]
@@ -152,7 +94,8 @@ mod tests {
             return;
         }
         let origin = Origin::start(OriginOptions::default()).expect("a free port");
-        let squid = Squid::start(&SquidOptions::new(origin.addr())).expect("Squid starts");
+        let squid = SquidOptions::new(origin.addr()).start();
+        let squid = squid.expect("Squid starts");
         for first in [40_000, 10_000, 30_000] {
             let range = format!("bytes={first}-{}", first + 9);
             let reply = client::get(squid.addr(), "/offset/50000", &[("Range", &range)]);

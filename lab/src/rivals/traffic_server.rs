@@ -1,15 +1,14 @@
 //! Apache Traffic Server as a rival: one thread for connections, without logs, with a cache in memory.
 
 use std::fs;
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use crate::scratch::Folder;
 use anyhow::Context as _;
 use rustix::process::Signal;
 
-use crate::process::{Launch, Process, free_port};
+use super::running::{RivalLaunch, RunningRival};
 
 const START_TIMEOUT: Duration = Duration::from_secs(20);
 
@@ -123,74 +122,21 @@ impl TrafficServerOptions {
             core: None,
         }
     }
-}
-
-/// A running Traffic Server. Dropping it ends it and removes its files.
-#[derive(Debug)]
-pub struct TrafficServer {
-    process: Process,
-    address: SocketAddr,
-    configuration: String,
-    _folder: Folder,
-    _cache: Folder,
-}
-
-impl TrafficServer {
-    /// Returns the path of the installed Traffic Server.
-    pub fn find() -> anyhow::Result<PathBuf> {
-        super::TRAFFIC_SERVER.find()
-    }
-
-    /// Returns the version of the installed Traffic Server.
-    pub fn version() -> anyhow::Result<String> {
-        super::version_of(&TrafficServer::find()?, "-V")
-    }
 
     /// Starts Traffic Server on a free port.
-    pub fn start(options: &TrafficServerOptions) -> anyhow::Result<TrafficServer> {
-        let program = TrafficServer::find()?;
-        let folder = Folder::new("lab-ats-")?;
-        let cache = super::cache_folder("lab-ats-cache-")?;
-        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, free_port()?));
-        let files = files(options, cache.path())?;
-        let run_root = write_files(&files, &program, folder.path(), cache.path())?;
-        let environment = environment(options, address);
-        let mut launch = Launch::new("traffic-server", &program, folder.path())
-            .args([format!("--run-root={}", run_root.display())])
-            .core(options.core);
-        let configuration = configuration(&files, &environment);
-        launch.env = environment;
-        let mut process = launch.start()?;
-        process.wait_listening(address, START_TIMEOUT)?;
-        Ok(TrafficServer {
-            process,
-            address,
-            configuration,
-            _folder: folder,
-            _cache: cache,
-        })
-    }
-
-    /// Returns the address on which Traffic Server listens.
-    pub fn addr(&self) -> SocketAddr {
-        self.address
-    }
-
-    /// Returns the texts of the configuration files, and the environment variables with the other settings.
-    pub fn configuration(&self) -> &str {
-        &self.configuration
-    }
-
-    /// Returns the process of Traffic Server.
-    pub fn process(&self) -> &Process {
-        &self.process
-    }
-}
-
-impl Drop for TrafficServer {
-    fn drop(&mut self) {
+    pub fn start(&self) -> anyhow::Result<RunningRival> {
+        let mut rival = RivalLaunch::new(&super::TRAFFIC_SERVER, "lab-ats-", self.core)?;
+        let cache = rival.cache_folder("lab-ats-cache-")?;
+        let files = files(self, &cache)?;
+        let (program, folder) = (&rival.launch.program, &rival.launch.folder);
+        let run_root = write_files(&files, program, folder, &cache)?;
+        let environment = environment(self, rival.address);
+        rival.configuration = configuration(&files, &environment);
+        rival.launch.env = environment;
         // After SIGTERM, Traffic Server takes more than two seconds to end. No file of it is used again.
-        let _ = self.process.signal(Signal::KILL);
+        rival.launch.end_signal = Signal::KILL;
+        let run_root = format!("--run-root={}", run_root.display());
+        rival.start([run_root], START_TIMEOUT)
     }
 }
 
@@ -338,11 +284,7 @@ mod tests {
         if is_missing(&crate::rivals::TRAFFIC_SERVER) {
             return;
         }
-        caches_and_ends(
-            |origin| TrafficServer::start(&TrafficServerOptions::new(origin)),
-            TrafficServer::addr,
-            TrafficServer::process,
-        );
+        caches_and_ends(|origin| TrafficServerOptions::new(origin).start());
     }
 
     #[test]
@@ -353,8 +295,8 @@ mod tests {
         let origin = Origin::start(OriginOptions::default()).expect("a free port");
         let slow = Resource::offset(LENGTH).delay_head(3 * SETTLE);
         origin.serve_rest(slow.cache_control("max-age=3600"));
-        let options = TrafficServerOptions::new(origin.addr());
-        let server = TrafficServer::start(&options).expect("Traffic Server starts");
+        let server = TrafficServerOptions::new(origin.addr()).start();
+        let server = server.expect("Traffic Server starts");
         std::thread::scope(|scope| {
             for _ in 0..10 {
                 scope.spawn(|| {
@@ -378,11 +320,11 @@ mod tests {
             let origin = Origin::start(OriginOptions::default()).expect("a free port");
             let file = Resource::offset(LENGTH).cache_control("max-age=3600");
             origin.serve_rest(file);
-            let server = TrafficServer::start(&TrafficServerOptions {
+            let options = TrafficServerOptions {
                 ranges,
                 ..TrafficServerOptions::new(origin.addr())
-            });
-            let server = server.expect("Traffic Server starts");
+            };
+            let server = options.start().expect("Traffic Server starts");
             fetch_ten(&server, LENGTH / 2);
             let fetched = |record: &Record| record.sent_total >= SLICE_BYTES && record.quiet();
             assert!(origin.wait_for(fetched, TIMEOUT), "{ranges:?}");
@@ -402,7 +344,7 @@ mod tests {
     /// Time for Traffic Server to finish storing after the origin has sent its last byte.
     const SETTLE: Duration = Duration::from_millis(500);
 
-    fn fetch_ten(server: &TrafficServer, first: u64) {
+    fn fetch_ten(server: &RunningRival, first: u64) {
         let range = format!("bytes={first}-{}", first + 9);
         let reply = client::get(server.addr(), "/file", &[("Range", &range)]).expect("a reply");
         assert_eq!(reply.status, 206);

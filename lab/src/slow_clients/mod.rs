@@ -22,7 +22,6 @@ use crate::figures::{self, Figure, Measured, Spec};
 use crate::load::{self, Latency, LoadPlan};
 use crate::origin::{Origin, OriginOptions, Resource};
 use crate::process::pin_to_core;
-use crate::rivals::Nginx;
 use crate::scratch::Folder;
 use crate::{LOAD_CORE, SERVER_CORE};
 
@@ -308,7 +307,7 @@ fn start(options: &Options, name: &str, root: &Path, origin: &Origin) -> anyhow:
         }
         nginx = nginx.directive("reset_timedout_connection", "on");
     }
-    Ok(Server::Nginx(Nginx::start(&nginx)?))
+    Ok(Server::Rival(nginx.start()?))
 }
 
 /// Lowers the priority of this thread and of threads that it starts, so that the ordinary client on the same core
