@@ -190,7 +190,9 @@ fn the_lab_raises_the_load_until_the_server_can_not_follow() {
     // this may be the case after two steps.
     assert!(windows.len() >= 2, "{report:#}");
     assert!(offered(&windows[windows.len() - 1]) >= offered(&windows[0]));
-    assert_eq!(windows[0]["offered"], windows[0]["answered"], "{report:#}");
+    // A pause of the machine may end the first window before all its requests are answered.
+    let answered = windows[0]["answered"].as_u64().expect("a number");
+    assert!((1..=offered(&windows[0])).contains(&answered), "{report:#}");
     // The share of the load that is served in time depends on the machine, so any share is
     // accepted.
     assert!(figure(&report, "held") >= Some(0.0), "{report:#}");
@@ -206,7 +208,7 @@ fn the_lab_raises_the_load_until_the_server_can_not_follow() {
 #[test]
 fn the_lab_shows_which_settings_reuse_connections() {
     let report = experiment(
-        "lab keepalive --json --relay --link delay=20ms --clients 3 --seconds 1 --loaded-seconds 3",
+        "lab keepalive --json --relay --link delay=20ms --clients 3 --seconds 3 --loaded-seconds 3",
     );
     assert_eq!(report["link"]["fallback"], true);
     let measurements = report["measurements"].as_array().expect("measurements");

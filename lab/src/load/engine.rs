@@ -236,10 +236,12 @@ impl<'a, C: Connections> Engine<'a, C> {
         if state.over(now) && free.are_all_back() {
             return true;
         }
-        if state.is_stopped() {
+        // Read once: a stop between two readings would not be recorded.
+        let is_stopped = state.is_stopped();
+        if is_stopped {
             state.interrupt(now);
         }
-        state.is_stopped()
+        is_stopped
     }
 
     /// Returns the longest time to wait for events. Arms the timer if a request is due before.

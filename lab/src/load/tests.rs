@@ -5,11 +5,23 @@ mod ends;
 mod responses;
 mod timing;
 
+use std::time::{Duration, Instant};
+
 use super::*;
 use crate::origin::{
     Accept, ConnectionRules, Ending, Fault, Framing, Origin, OriginOptions, Resource,
 };
 use crate::rivals::{Floor, FloorOptions};
+
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Runs measurements until one of them is good, because other programs may delay any of them.
+fn one_of_many(mut is_good: impl FnMut() -> Result<(), String>) {
+    let until = Instant::now() + PATIENCE;
+    while let Err(found) = is_good() {
+        assert!(Instant::now() < until, "{found}");
+    }
+}
 
 fn floor(body: u64) -> Floor {
     Floor::start(FloorOptions::new(body)).expect("a free port")
@@ -87,7 +99,7 @@ fn an_open_loop_keeps_its_rate_and_counts_from_the_schedule() {
     // One connection, 20 ms per response and a request due each millisecond: the last request waits until all others
     // are complete.
     let origin = Origin::start(OriginOptions::default()).expect("a free port");
-    let slow = Resource::bytes("x").delay_head(std::time::Duration::from_millis(20));
+    let slow = Resource::bytes("x").delay_head(Duration::from_millis(20));
     origin.serve("/slow", slow);
     let result = run(LoadPlan {
         rate: Some(1000.0),
@@ -113,7 +125,7 @@ fn paths_are_used_in_turn() {
 fn numbers_are_used_in_turn_and_slow_responses_and_statuses_are_counted() {
     let origin = Origin::start(OriginOptions::default()).expect("a free port");
     // Slower than a response on a machine that pauses.
-    let slow = Resource::bytes("x").delay_head(std::time::Duration::from_secs(7));
+    let slow = Resource::bytes("x").delay_head(Duration::from_secs(7));
     origin.serve("/8", slow);
     origin.serve("/9", Resource::status(503));
     origin.serve_rest(Resource::bytes("x"));
@@ -244,7 +256,7 @@ fn a_rising_load_ends_when_the_server_is_saturated() {
 
     // One connection and 20 ms per response: half of the requests due in the first window are late.
     let origin = Origin::start(OriginOptions::default()).expect("a free port");
-    let slow = Resource::offset(100).delay_head(std::time::Duration::from_millis(20));
+    let slow = Resource::offset(100).delay_head(Duration::from_millis(20));
     origin.serve_rest(slow);
     let result = run(LoadPlan {
         target: origin.addr(),
@@ -296,16 +308,17 @@ fn http2_counts_requests_and_bytes_and_verifies_bodies() {
 #[test]
 fn http2_streams_are_concurrent_up_to_the_servers_limit() {
     let origin = Origin::start(OriginOptions::default()).expect("a free port");
-    let slow = Resource::bytes("x").delay_head(std::time::Duration::from_millis(100));
+    let slow = Resource::bytes("x").delay_head(Duration::from_millis(500));
     origin.serve("/slow", slow);
+    // One after the other they take 10 s, four at a time 2.5 s.
     let result = run(http2_plan(origin.addr(), "/slow", 1, 20)).expect("a result");
     assert_eq!((result.requests, result.connects), (20, 1));
-    assert!((0.5..1.9).contains(&result.seconds), "{} s", result.seconds);
+    assert!((2.5..9.5).contains(&result.seconds), "{} s", result.seconds);
 
     origin.set_rules(|rules| rules.max_streams = 1);
-    let result = run(http2_plan(origin.addr(), "/slow", 1, 10)).expect("a result");
-    assert_eq!((result.requests, result.errors.total()), (10, 0));
-    assert!(result.seconds >= 1.0, "{} s", result.seconds);
+    let result = run(http2_plan(origin.addr(), "/slow", 1, 4)).expect("a result");
+    assert_eq!((result.requests, result.errors.total()), (4, 0));
+    assert!(result.seconds >= 2.0, "{} s", result.seconds);
 }
 
 #[test]
@@ -358,7 +371,7 @@ fn http2_may_use_a_connection_for_each_request() {
 #[test]
 fn http2_open_loops_count_from_the_schedule_and_end_with_rules_of_the_server() {
     let origin = Origin::start(OriginOptions::default()).expect("a free port");
-    let slow = Resource::bytes("x").delay_head(std::time::Duration::from_millis(20));
+    let slow = Resource::bytes("x").delay_head(Duration::from_millis(20));
     origin.serve("/slow", slow);
     let result = run(LoadPlan {
         rate: Some(1000.0),

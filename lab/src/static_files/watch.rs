@@ -105,12 +105,15 @@ mod tests {
                 assert!(Instant::now() < deadline, "no observer on core 0");
                 thread::yield_now();
             }
-            thread::sleep(Duration::from_millis(450));
+            thread::sleep(Duration::from_secs(2));
             Ok(7)
         };
+        let began = Instant::now();
         let (result, samples) = watched(&shell, 0.4, Some(0), load).expect("a result");
         assert_eq!(result, 7);
-        assert!((2..=6).contains(&samples.len()), "{samples:?}");
+        // At most one each 100 ms, and one at the beginning and at the end. A busy machine may delay many.
+        let most = began.elapsed().as_millis() as usize / 100 + 2;
+        assert!((2..=most).contains(&samples.len()), "{samples:?}");
         assert_eq!(samples[0].cpu, 0.0);
         assert!(samples[1..].iter().any(|one| one.cpu > 0.0), "{samples:?}");
         assert!(samples.iter().all(|one| one.resident > one.anonymous));

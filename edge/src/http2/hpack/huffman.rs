@@ -342,8 +342,9 @@ mod tests {
             prop_assert_eq!(decoded(&coded), Ok(text));
         }
 
+        /// Eight characters whose codes have 7 bits, the longest ones here, become one byte shorter.
         #[test]
-        fn common_texts_become_shorter(text in "[a-z0-9/.-]{6,200}") {
+        fn common_texts_become_shorter(text in "[a-z0-9/.-]{8,200}") {
             let coded = encoded(text.as_bytes());
             prop_assert!(coded.len() < text.len());
             prop_assert_eq!(decoded(&coded), Ok(text.into_bytes()));

@@ -62,14 +62,14 @@ fn an_endless_body_does_not_occupy_the_event_loop() {
         let result = run(LoadPlan {
             paths,
             tls,
-            timeout_seconds: 2.0,
+            timeout_seconds: 6.0,
             ..plan(target, "/", 2, 51)
         })
         .expect("a result");
         assert_eq!((result.requests, result.bytes), (50, 50), "{result:?}");
         assert_eq!((result.errors.timeout, result.errors.total()), (1, 1));
         // The other connection had its responses long before the endless one was given up.
-        assert!(result.latency.max_us < 1_900_000.0, "{:?}", result.latency);
+        assert!(result.latency.max_us < 5_500_000.0, "{:?}", result.latency);
     }
 }
 
@@ -189,7 +189,7 @@ fn a_connection_of_http2_rests_with_all_its_streams() {
     assert_eq!((result.errors.tls, result.errors.total()), (50, 50));
     // Without a rest, there is an attempt for each request.
     let accepted = accepted.load(Ordering::Relaxed);
-    assert!((2..=12).contains(&accepted), "{accepted} attempts");
+    assert!((1..=12).contains(&accepted), "{accepted} attempts");
 }
 
 #[test]

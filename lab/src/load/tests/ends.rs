@@ -1,12 +1,10 @@
 //! Tests of the end of a load: the time to which rates refer, and requests that are late, unfinished or never sent.
 
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::*;
 use crate::origin::Latch;
-
-const PATIENCE: Duration = Duration::from_secs(60);
 
 fn held(latch: &Latch) -> Origin {
     let origin = Origin::start(OriginOptions::default()).expect("a free port");
@@ -31,18 +29,18 @@ fn responses_after_the_planned_end_are_late_and_not_part_of_the_rate() {
             let load = scope.spawn(|| {
                 run(LoadPlan {
                     streams,
-                    ..seconds(origin.addr(), "/held", 3, 0.2)
+                    ..seconds(origin.addr(), "/held", 3, 2.0)
                 })
             });
             assert!(latch.wait_held(3, PATIENCE));
             // Released only after the planned end.
-            thread::sleep(Duration::from_millis(300));
+            thread::sleep(Duration::from_millis(2200));
             latch.release();
             load.join().expect("no panic").expect("a result")
         });
         assert_eq!((result.requests, result.bytes), (3, 300), "{result:?}");
         assert_eq!((result.late, result.late_bytes), (3, 300));
-        assert_eq!((result.seconds, result.rate()), (0.2, 0.0));
+        assert_eq!((result.seconds, result.rate()), (2.0, 0.0));
         assert_eq!(result.byte_rate(), 0.0);
         assert_eq!((result.unfinished, result.unsent), (0, 0));
         assert!(result.latency.min_us >= 200_000.0, "{result:?}");
@@ -53,14 +51,20 @@ fn responses_after_the_planned_end_are_late_and_not_part_of_the_rate() {
 fn rates_refer_to_the_planned_duration() {
     let floor = floor(100);
     // The requests are due at 0 and 100 ms, and have responses long before the end.
-    let result = run(LoadPlan {
-        rate: Some(10.0),
-        ..seconds(floor.addr(), "/", 1, 0.2)
-    })
-    .expect("a result");
-    assert_eq!((result.requests, result.late), (2, 0));
-    assert_eq!((result.seconds, result.rate()), (0.2, 10.0));
-    assert_eq!(result.byte_rate(), 1000.0);
+    one_of_many(|| {
+        let result = run(LoadPlan {
+            rate: Some(10.0),
+            ..seconds(floor.addr(), "/", 1, 0.2)
+        })
+        .expect("a result");
+        assert_eq!((result.requests, result.seconds), (2, 0.2));
+        let rates = (result.rate(), result.byte_rate());
+        match result.late {
+            0 => assert_eq!(rates, (10.0, 1000.0)),
+            late => return Err(format!("{late} late")),
+        }
+        Ok(())
+    });
     // A load that has sent all its requests ends with the last response.
     let result = run(LoadPlan {
         requests: Some(5),
@@ -96,7 +100,8 @@ fn an_interrupted_load_counts_unfinished_and_unsent_requests() {
         // Both threads end within the wait of one, so the number of due requests is only known roughly.
         let due = (result.seconds * 1000.0).ceil() as u64;
         assert!(result.unsent <= due - 2, "{result:?}");
-        assert!(result.unsent + 100 >= due, "{result:?}");
+        // The thread that ends last counts half of them by itself.
+        assert!(2 * (result.unsent + 100) >= due, "{result:?}");
         assert!(result.unsent >= 10 && result.seconds < 60.0, "{result:?}");
         latch.release();
     }
@@ -132,8 +137,9 @@ fn due_requests_of_a_saturated_server_are_unsent() {
         ..seconds(origin.addr(), "/", 1, 600.0)
     })
     .expect("a result");
-    assert_eq!(result.saturated_seconds, Some(0.0));
-    assert_eq!(result.saturated_rate, None);
+    // The first window is the saturated one, unless the load was not running when that ended.
+    let saturated = result.saturated_seconds.expect("saturated");
+    assert!(saturated > 0.0 || result.saturated_rate.is_none());
     let end = result.seconds;
     assert!(end >= 0.2, "{result:?}");
     let due = (end * 500.0 - 1e-6).ceil() as u64;
@@ -150,7 +156,7 @@ fn requests_in_progress_end_when_the_server_is_saturated() {
         let load = scope.spawn(|| {
             let plan = LoadPlan {
                 rate: Some(500.0),
-                window_seconds: Some(0.1),
+                window_seconds: Some(1.0),
                 saturated_us: Some(1000.0),
                 timeout_seconds: 600.0,
                 ..seconds(origin.addr(), "/held", 4, 600.0)
@@ -158,9 +164,9 @@ fn requests_in_progress_end_when_the_server_is_saturated() {
             run_on_threads(&plan, 2, false, &live)
         });
         assert!(latch.wait_held(4, PATIENCE));
-        let until = std::time::Instant::now() + PATIENCE;
+        let until = Instant::now() + PATIENCE;
         while !live.is_saturated() {
-            assert!(std::time::Instant::now() < until, "not saturated");
+            assert!(Instant::now() < until, "not saturated");
             thread::yield_now();
         }
         latch.release();

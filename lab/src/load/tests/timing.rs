@@ -4,16 +4,6 @@ use std::time::{Duration, Instant};
 
 use super::*;
 
-const PATIENCE: Duration = Duration::from_secs(60);
-
-/// Runs measurements until one of them is good, because other programs may delay any of them.
-fn one_of_many(mut is_good: impl FnMut() -> Result<(), String>) {
-    let until = Instant::now() + PATIENCE;
-    while let Err(found) = is_good() {
-        assert!(Instant::now() < until, "{found}");
-    }
-}
-
 #[test]
 fn requests_are_not_delayed_to_whole_milliseconds() {
     let floor = floor(10);
