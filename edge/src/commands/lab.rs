@@ -115,9 +115,12 @@ struct StormArgs {
     /// Number of concurrent clients
     #[arg(long, value_name = "N", default_value_t = 200, value_parser = clap::value_parser!(u16).range(1..=5000))]
     clients: u16,
-    /// Number of requests
+    /// Number of requests of each round
     #[arg(long, value_name = "N", default_value_t = 20_000, value_parser = clap::value_parser!(u64).range(1..))]
     requests: u64,
+    /// Rounds, in each of which all caches run through a storm with the same seed
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u8).range(1..=100))]
+    rounds: u8,
     /// Change the version of one file at this interval, all files in turn, as in 20ms
     #[arg(long, value_name = "TIME", value_parser = interval)]
     change_every: Option<Duration>,
@@ -136,7 +139,7 @@ struct StormArgs {
     /// Size of the cache; all files together have 161 MB
     #[arg(long, value_name = "SIZE", default_value = "512MiB", value_parser = memory)]
     memory: u64,
-    /// Seed of the random requests
+    /// Seed of the random requests in the first round
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
     #[command(flatten)]
@@ -378,6 +381,7 @@ fn storm(args: &StormArgs) -> anyhow::Result<()> {
         against: args.against.clone(),
         clients: args.clients.into(),
         requests: args.requests,
+        rounds: args.rounds.into(),
         seed: args.seed,
         change_every: args.change_every,
         max_age: args.max_age.unwrap_or(usual),

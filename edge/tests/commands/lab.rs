@@ -57,8 +57,10 @@ fn the_lab_verifies_every_byte_while_versions_change() {
     let storm = |seed| {
         lab(&[
             "storm",
+            "--rounds",
+            "2",
             "--requests",
-            "300",
+            "150",
             "--clients",
             "20",
             "--seed",
@@ -77,6 +79,10 @@ fn the_lab_verifies_every_byte_while_versions_change() {
     assert_eq!((&row["wrong"], &row["failed"]), (&0.into(), &0.into()));
     assert_eq!(row["ended_early"], false);
     assert!(row["over"].as_f64() > Some(0.0), "{row:#}");
+    for figure in ["over", "received", "cpu_us"] {
+        let rounds = row["spread"][figure]["rounds"].as_array();
+        assert_eq!(rounds.map(Vec::len), Some(2), "{row:#}");
+    }
     let bytes = |what: &str| row[what].as_u64().expect("a number of bytes");
     assert!(bytes("got") > 1 << 20, "{row:#}");
     assert!(bytes("sent") >= bytes("touched") / 2, "{row:#}");

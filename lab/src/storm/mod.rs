@@ -51,8 +51,11 @@ pub struct Options {
     pub against: Vec<Rival>,
     /// Number of concurrent clients, each with its own address.
     pub clients: usize,
-    /// Number of requests.
+    /// Number of requests of each round.
     pub requests: u64,
+    /// Number of rounds, in each of which all caches run through a storm. The seed of a round is one larger than that of
+    /// the round before.
+    pub rounds: usize,
     /// Seed of the random requests.
     pub seed: u64,
     /// Interval at which one file gets a new version, all files in turn.
@@ -70,7 +73,7 @@ pub struct Options {
 }
 
 impl Options {
-    /// Returns options for 200 clients and 20,000 requests, without changes, and with a cache that is large enough
+    /// Returns options for three rounds of 200 clients and 20,000 requests, without changes, and with a cache that is large enough
     /// for all files.
     pub fn new(program: impl Into<PathBuf>) -> Options {
         Options {
@@ -79,6 +82,7 @@ impl Options {
             against: Vec::new(),
             clients: 200,
             requests: 20_000,
+            rounds: 3,
             seed: 1,
             change_every: None,
             max_age: 3600,
@@ -105,6 +109,7 @@ impl Options {
 pub fn run(options: &Options, progress: &dyn Fn(&str)) -> anyhow::Result<Report> {
     anyhow::ensure!((1..=5000).contains(&options.clients), "1 to 5000 clients");
     anyhow::ensure!(options.requests > 0, "at least one request");
+    anyhow::ensure!((1..=100).contains(&options.rounds), "1 to 100 rounds");
     anyhow::ensure!(
         options.change_every.is_none_or(|every| !every.is_zero()),
         "the interval of changes must be longer than zero"
@@ -114,28 +119,43 @@ pub fn run(options: &Options, progress: &dyn Fn(&str)) -> anyhow::Result<Report>
     let against = rivals.installed.iter();
     let against = against.flat_map(|rival| rival.range_caches(options.slice));
     let mut report = Report::new(options, rivals.versions);
-    for cache in [options.sluice()].into_iter().chain(against) {
-        progress(&format!(
-            "{}: {} requests from {} clients, seed {}",
-            cache.name(),
-            options.requests,
-            options.clients,
-            options.seed
-        ));
-        let result = storm(&cache, options, &mut report.configurations, progress);
-        match (result, &cache) {
-            (Ok(row), _) => {
-                report.rows.push(row);
-                let note = cache.note().map(|note| format!("{}: {note}", cache.name()));
-                report.notes.extend(note);
-            }
-            (Err(error), Cache::Sluice(_)) => return Err(error),
-            (Err(error), _) => {
-                let note = format!("{}: not measured: {error:#}", cache.name());
-                progress(&note);
-                report.notes.push(note);
+    let caches = [options.sluice()].into_iter().chain(against);
+    let mut caches: Vec<(Cache, Vec<Row>)> = caches.map(|cache| (cache, Vec::new())).collect();
+    for round in 0..options.rounds {
+        let options = Options {
+            seed: options.seed.wrapping_add(round as u64),
+            ..options.clone()
+        };
+        let mut started = Vec::new();
+        for (cache, mut rows) in caches {
+            progress(&format!(
+                "{}: round {} of {}: {} requests from {} clients, seed {}",
+                cache.name(),
+                round + 1,
+                options.rounds,
+                options.requests,
+                options.clients,
+                options.seed
+            ));
+            match storm(&cache, &options, &mut report.configurations, progress) {
+                Ok(row) => {
+                    rows.push(row);
+                    started.push((cache, rows));
+                }
+                Err(error) if matches!(cache, Cache::Sluice(_)) => return Err(error),
+                Err(error) => {
+                    let note = format!("{}: not measured: {error:#}", cache.name());
+                    progress(&note);
+                    report.notes.push(note);
+                }
             }
         }
+        caches = started;
+    }
+    for (cache, rows) in &caches {
+        report.rows.extend(Row::of_rounds(rows));
+        let note = cache.note().map(|note| format!("{}: {note}", cache.name()));
+        report.notes.extend(note);
     }
     Ok(report)
 }

@@ -4,12 +4,35 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::tally::Tally;
+use super::tally::{SAMPLES_MAX, Tally};
 use super::{FILES, Options};
 use crate::bench::plain;
 use crate::configurations::Configurations;
+use crate::spread::Spread;
 
-/// Results of one cache.
+/// The figures of one cache in all rounds, as ratios that can be compared between caches.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Spreads {
+    /// Bytes sent by the origin, divided by those of the distinct blocks that clients requested.
+    pub over: Option<Spread>,
+    /// Bytes sent by the origin, divided by those that clients received.
+    pub received: Option<Spread>,
+    /// CPU time of the server per request in microseconds.
+    pub cpu_us: Option<Spread>,
+}
+
+impl Spreads {
+    fn of(rounds: &[Row]) -> Spreads {
+        let received = |row: &Row| row.origin_bytes as f64 / row.bytes.max(1) as f64;
+        Spreads {
+            over: Spread::of(rounds.iter().map(|row| row.over).collect()),
+            received: Spread::of(rounds.iter().map(received).collect()),
+            cpu_us: Spread::of(rounds.iter().filter_map(|row| row.cpu_us).collect()),
+        }
+    }
+}
+
+/// Results of one cache: sums over all rounds, and medians of ratios.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Row {
     /// Name of the cache and fill mode.
@@ -43,8 +66,11 @@ pub struct Row {
     pub seconds: f64,
     /// CPU time of the server per request in microseconds.
     pub cpu_us: Option<f64>,
-    /// Whether the time limit ended the storm before all requests were sent.
+    /// Whether the time limit ended a storm before all requests were sent.
     pub ended_early: bool,
+    /// The figures of the rounds; `None` for a single storm.
+    #[serde(default)]
+    pub spread: Option<Spreads>,
     /// Descriptions of some wrong and failed responses.
     pub samples: Vec<String>,
 }
@@ -72,8 +98,39 @@ impl Row {
             seconds: took.as_secs_f64(),
             cpu_us: None,
             ended_early: false,
+            spread: None,
             samples: tally.samples.clone(),
         }
+    }
+
+    /// Combines the results of all rounds; `None` if there are none.
+    pub(super) fn of_rounds(rounds: &[Row]) -> Option<Row> {
+        let mut sum = rounds.first()?.clone();
+        for row in &rounds[1..] {
+            sum.add(row);
+        }
+        let spread = Spreads::of(rounds);
+        let median = |spread: &Option<Spread>| Some(spread.as_ref()?.median);
+        sum.over = median(&spread.over).unwrap_or(sum.over);
+        sum.cpu_us = median(&spread.cpu_us);
+        sum.spread = Some(spread);
+        Some(sum)
+    }
+
+    fn add(&mut self, other: &Row) {
+        self.requests += other.requests;
+        self.wrong += other.wrong;
+        self.failed += other.failed;
+        self.cut += other.cut;
+        self.stale += other.stale;
+        self.bytes += other.bytes;
+        self.origin_requests += other.origin_requests;
+        self.origin_bytes += other.origin_bytes;
+        self.touched_bytes += other.touched_bytes;
+        self.seconds += other.seconds;
+        self.ended_early |= other.ended_early;
+        let room = SAMPLES_MAX.saturating_sub(self.samples.len());
+        self.samples.extend(other.samples.iter().take(room).cloned());
     }
 
     fn cells(&self) -> Vec<String> {
@@ -96,6 +153,11 @@ impl Row {
     }
 }
 
+/// Returns the number of rounds of a report that does not name it.
+fn one() -> usize {
+    1
+}
+
 /// Returns the ratio, rounded to three decimals.
 fn over(sent: u64, touched: u64) -> f64 {
     (sent as f64 / touched.max(1) as f64 * 1000.0).round() / 1000.0
@@ -108,8 +170,11 @@ pub struct Report {
     pub seed: u64,
     /// Number of concurrent clients.
     pub clients: usize,
-    /// Number of requests for each cache.
+    /// Number of requests for each cache in a round.
     pub requests: u64,
+    /// Number of rounds.
+    #[serde(default = "one")]
+    pub rounds: usize,
     /// Milliseconds between two changes of a version; `None`: no changes.
     pub change_every_ms: Option<f64>,
     /// Lifetime of responses in seconds.
@@ -156,6 +221,7 @@ origin  requests that the origin received;  sent: body bytes that it sent
 over    those bytes over the size of the distinct blocks (of each version) that clients requested
 took    from the first request to the last response;  got: body bytes that clients received
 cpu     CPU time of the server per request
+Counts are those of all rounds; over and cpu are medians of the rounds.
 ";
 
 impl Report {
@@ -165,6 +231,7 @@ impl Report {
             seed: options.seed,
             clients: options.clients,
             requests: options.requests,
+            rounds: options.rounds,
             change_every_ms: options
                 .change_every
                 .map(|every| every.as_secs_f64() * 1000.0),
@@ -201,18 +268,23 @@ impl Report {
             Some(every) => format!("one changes every {every} ms"),
             None => "no changes".to_owned(),
         };
+        let rounds = match self.rounds {
+            1 => "1 round".to_owned(),
+            several => format!("{several} rounds"),
+        };
         let rivals = match &self.rivals[..] {
             [] => String::new(),
             rivals => format!("{}\n", rivals.join(", ")),
         };
         let mut text = format!(
-            "{} clients, {FILES} files of 1 B to 100 MB, {changes}, max-age={}, seed {}\n{rivals}\n",
+            "{rounds}, {} clients, {FILES} files of 1 B to 100 MB, {changes}, max-age={}, seed {}\n{rivals}\n",
             self.clients, self.max_age, self.seed,
         );
         let rows: Vec<Vec<String>> = self.rows.iter().map(Row::cells).collect();
         text.push_str(&plain(&TITLES, &rows));
         for row in self.rows.iter().filter(|row| row.ended_early) {
-            let (name, sent, all) = (&row.name, row.requests, self.requests);
+            let all = self.requests * self.rounds as u64;
+            let (name, sent) = (&row.name, row.requests);
             text.push_str(&format!(
                 "{name}: ended by the time limit after {sent} of {all} requests\n"
             ));
@@ -253,6 +325,7 @@ mod tests {
             seconds: 20.0,
             cpu_us: Some(1234.5),
             ended_early: wrong > 0,
+            spread: None,
             samples: vec!["/storm/3.bin: status 502".to_owned()],
         }
     }
@@ -279,10 +352,36 @@ mod tests {
         );
         assert!(text.ends_with("status 502\n"), "{text}");
         assert_eq!((report.wrong(), report.failed()), (0, 12));
+        assert!(text.starts_with("3 rounds, 200 clients, "), "{text}");
         assert_eq!(text.matches("ended by the time limit").count(), 1);
         assert!(
             text.contains("\nnginx slice: ended by the time limit"),
             "{text}"
         );
+    }
+    #[test]
+    fn rounds_are_added_up_and_their_ratios_are_medians() {
+        let round = |origin_bytes, cpu_us, failed| Row {
+            origin_bytes,
+            over: over(origin_bytes, 1_000_000_000),
+            cpu_us: Some(cpu_us),
+            failed,
+            ..row("Sluice auto", 0)
+        };
+        let rounds = [
+            round(1_100_000_000, 20.0, 0),
+            round(3_000_000_000, 25.0, 2),
+            round(1_200_000_000, 40.0, 1),
+        ];
+        let all = Row::of_rounds(&rounds).expect("rounds");
+        assert_eq!((all.requests, all.failed, all.cut), (300_000, 3, 720));
+        assert_eq!(all.origin_bytes, 5_300_000_000);
+        assert_eq!((all.over, all.cpu_us), (1.2, Some(25.0)));
+        assert_eq!(all.samples.len(), 3);
+        let spread = all.spread.expect("a spread");
+        let received = spread.received.expect("bytes");
+        assert_eq!((received.median, received.high), (0.2, 0.5));
+        assert_eq!(spread.over.expect("blocks").rounds, [1.1, 3.0, 1.2]);
+        assert_eq!(Row::of_rounds(&[]), None);
     }
 }

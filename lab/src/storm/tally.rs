@@ -3,8 +3,8 @@
 use std::collections::HashSet;
 use std::ops::Range;
 
-/// Number of wrong and failed responses that are described.
-const SAMPLES: usize = 5;
+/// Largest number of wrong and failed responses that are described.
+pub(super) const SAMPLES_MAX: usize = 5;
 
 /// The judgement of one response.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -46,7 +46,7 @@ impl Tally {
         };
         *counter += 1;
         self.samples
-            .extend(why.filter(|_| self.samples.len() < SAMPLES));
+            .extend(why.filter(|_| self.samples.len() < SAMPLES_MAX));
     }
 
     pub(super) fn touch(&mut self, file: usize, version: u32, bytes: &Range<u64>, block: u64) {
@@ -63,7 +63,7 @@ impl Tally {
         self.stale += other.stale;
         self.bytes += other.bytes;
         self.touched.extend(other.touched);
-        let room = SAMPLES.saturating_sub(self.samples.len());
+        let room = SAMPLES_MAX.saturating_sub(self.samples.len());
         self.samples.extend(other.samples.into_iter().take(room));
     }
 
@@ -105,6 +105,6 @@ mod tests {
         for number in 0..100 {
             tally.count(Verdict::Failed(number.to_string()));
         }
-        assert_eq!((tally.failed, tally.samples.len()), (100, SAMPLES));
+        assert_eq!((tally.failed, tally.samples.len()), (100, SAMPLES_MAX));
     }
 }

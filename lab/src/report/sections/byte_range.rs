@@ -192,7 +192,7 @@ fn chart(data: &Value) -> String {
         let rows = list(data, "rows").filter(|row| row.get("ms").is_some());
         let rows = rows.filter_map(|row| Some((text(row, "name")?, row)));
         let here = rows.map(|(name, row)| Bar {
-            spread: range(row, kind),
+            spread: range(row, &format!("spread.ms.{kind}.total")),
             ..bar(name, number(row, &format!("ms.{kind}.total")), milliseconds)
         });
         Group {
@@ -215,13 +215,6 @@ fn chart(data: &Value) -> String {
 /// Returns a cell with the CPU time of a request in milliseconds; empty if it was not measured.
 fn cpu(ms: Option<f64>) -> Cell {
     Cell::measured(ms.map_or_else(String::new, milliseconds))
-}
-
-/// Returns the shortest and the longest time of several rounds.
-fn range(row: &Value, kind: &str) -> Option<(f64, f64)> {
-    let of = |what| number(row, &format!("spread.ms.{kind}.total.{what}"));
-    let is_several = of("rounds.1").is_some();
-    of("low").zip(of("high")).filter(|_| is_several)
 }
 
 fn costs(data: &Value) -> Table {

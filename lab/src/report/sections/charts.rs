@@ -1,8 +1,10 @@
 //! Charts with their captions and a table of the same values.
 
+use serde_json::Value;
+
 use super::super::page::{Cell, Table, details, escape};
 use super::super::svg::{self, Axis, Bar, Group, Line, Scale};
-use super::super::values::MISSING;
+use super::super::values::{MISSING, number};
 use super::colour;
 
 /// Most values of each line, in the chart and its table.
@@ -49,6 +51,13 @@ pub(super) fn bar(name: &str, value: Option<f64>, show: fn(f64) -> String) -> Ba
         shown: value.map_or_else(|| MISSING.to_owned(), show),
         spread: None,
     }
+}
+
+/// Returns the lowest and the highest value of the spread at this path of a row, if that has several rounds.
+pub(super) fn range(row: &Value, path: &str) -> Option<(f64, f64)> {
+    let of = |what| number(row, &format!("{path}.{what}"));
+    let is_several = of("rounds.1").is_some();
+    of("low").zip(of("high")).filter(|_| is_several)
 }
 
 /// Returns a bar with a figure of an article.

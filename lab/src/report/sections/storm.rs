@@ -3,9 +3,9 @@
 use serde_json::Value;
 
 use super::super::page::{Cell, Table, escape, measured};
-use super::super::svg::Group;
+use super::super::svg::{Bar, Group};
 use super::super::values::{digits, list, milliseconds, number, text, with_unit};
-use super::charts::{Kind, bar, bars};
+use super::charts::{Kind, bar, bars, range};
 use super::{AT_LEAST, Section, is_sluice};
 
 pub(super) const SECTION: Section = Section {
@@ -46,6 +46,8 @@ struct Measure {
     caption: &'static str,
     /// Returns the quotient of a row.
     of: fn(&Value) -> Option<f64>,
+    /// Name of its spread in the record.
+    spread: &'static str,
 }
 
 /// The distinct blocks that clients requested. They are the same for all servers if no file changes.
@@ -54,6 +56,7 @@ const BLOCKS: Measure = Measure {
     words: "the bytes of the distinct blocks that clients requested",
     caption: "Bytes sent by the origin over distinct blocks",
     of: |row| number(row, "over"),
+    spread: "over",
 };
 
 /// The bytes that clients received.
@@ -62,12 +65,13 @@ const RECEIVED: Measure = Measure {
     words: "the bytes that clients received",
     caption: "Bytes sent by the origin over bytes that clients received",
     of: over_received,
+    spread: "received",
 };
 
-/// Returns the bytes that the origin sent over those that clients received.
+/// Returns the bytes that the origin sent over those that clients received: the median of the rounds, if there are several.
 pub(super) fn over_received(row: &Value) -> Option<f64> {
     let received = number(row, "got").filter(|bytes| *bytes > 0.0)?;
-    Some(number(row, "sent")? / received)
+    number(row, "spread.received.median").or_else(|| Some(number(row, "sent")? / received))
 }
 
 fn sluice(data: &Value) -> Option<&Value> {
@@ -150,7 +154,7 @@ fn table(data: &Value, measure: &Measure) -> Table {
             Cell::measured(with_unit((measure.of)(row), "×")),
             Cell::measured(with_unit(rate, "MB/s")),
         ];
-        let cpu = value("cpu_us").map(|us| milliseconds(us / 1000.0));
+        let cpu = value("cpu_us").map(|us| microseconds(us) + &between(row));
         let cpu = has_cpu.then(|| Cell::measured(cpu.unwrap_or_default()));
         table.row(
             text(row, "name").unwrap_or_default(),
@@ -160,11 +164,27 @@ fn table(data: &Value, measure: &Measure) -> Table {
     table
 }
 
+/// Returns the range of the CPU time in several rounds, in brackets.
+fn between(row: &Value) -> String {
+    match range(row, "spread.cpu_us") {
+        Some((low, high)) => format!(" ({} to {})", microseconds(low), microseconds(high)),
+        None => String::new(),
+    }
+}
+
+fn microseconds(us: f64) -> String {
+    milliseconds(us / 1000.0)
+}
+
 fn body(data: &Value, measure: &Measure) -> String {
-    let named = list(data, "rows").filter_map(|row| Some((text(row, "name")?, (measure.of)(row))));
+    let named = list(data, "rows").filter_map(|row| Some((text(row, "name")?, row)));
+    let bars_of_rows = named.map(|(name, row)| Bar {
+        spread: range(row, &format!("spread.{}", measure.spread)),
+        ..bar(name, (measure.of)(row), times)
+    });
     let group = Group {
         name: String::new(),
-        bars: named.map(|(name, over)| bar(name, over, times)).collect(),
+        bars: bars_of_rows.collect(),
     };
     let chart = bars(measure.caption, &[group], Kind::Linear);
     table(data, measure).render() + &chart
@@ -178,6 +198,7 @@ pub(super) fn times(value: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::spread::Spread;
     use serde_json::json;
 
     #[test]
@@ -201,6 +222,14 @@ mod tests {
         assert!(
             unchanging.contains("<b class=\"m\">0.375</b> times the bytes of the distinct blocks")
         );
+        let spread = |rounds: &[f64]| Spread::of(rounds.to_vec()).expect("numbers");
+        let mut rounds = row("Sluice auto", 800e6);
+        rounds["cpu_us"] = json!(25.0);
+        rounds["spread"] = json!({ "over": spread(&[0.2, 0.5]), "received": spread(&[1.0, 3.0, 2.0]),
+            "cpu_us": spread(&[20.0, 40.0, 25.0]) });
+        assert_eq!(over_received(&rounds), Some(2.0));
+        let body = (CHANGING.body)(&json!({ "rows": [rounds] }));
+        assert!(body.contains("(20\u{a0}µs\u{a0}to\u{a0}40\u{a0}µs)"), "{body}");
         let nothing = json!({ "sent": 1, "got": 0 });
         assert_eq!(over_received(&nothing), None);
     }
