@@ -121,36 +121,19 @@ pub fn run(options: &Options, progress: &dyn Fn(&str)) -> anyhow::Result<Report>
     let mut report = Report::new(options, rivals.versions);
     let caches = [options.sluice()].into_iter().chain(against);
     let mut caches: Vec<(Cache, Vec<Row>)> = caches.map(|cache| (cache, Vec::new())).collect();
-    for round in 0..options.rounds {
+    for number in 0..options.rounds {
+        progress(&format!(
+            "round {} of {}: {} requests from {} clients",
+            number + 1,
+            options.rounds,
+            options.requests,
+            options.clients
+        ));
         let options = Options {
-            seed: options.seed.wrapping_add(round as u64),
+            seed: options.seed.wrapping_add(number as u64),
             ..options.clone()
         };
-        let mut started = Vec::new();
-        for (cache, mut rows) in caches {
-            progress(&format!(
-                "{}: round {} of {}: {} requests from {} clients, seed {}",
-                cache.name(),
-                round + 1,
-                options.rounds,
-                options.requests,
-                options.clients,
-                options.seed
-            ));
-            match storm(&cache, &options, &mut report.configurations, progress) {
-                Ok(row) => {
-                    rows.push(row);
-                    started.push((cache, rows));
-                }
-                Err(error) if matches!(cache, Cache::Sluice(_)) => return Err(error),
-                Err(error) => {
-                    let note = format!("{}: not measured: {error:#}", cache.name());
-                    progress(&note);
-                    report.notes.push(note);
-                }
-            }
-        }
-        caches = started;
+        caches = round(caches, &options, &mut report, progress)?;
     }
     for (cache, rows) in &caches {
         report.rows.extend(Row::of_rounds(rows));
@@ -158,6 +141,34 @@ pub fn run(options: &Options, progress: &dyn Fn(&str)) -> anyhow::Result<Report>
         report.notes.extend(note);
     }
     Ok(report)
+}
+
+/// Runs the storm of one round through all caches, and adds a row to each. Returns the caches that have started.
+///
+/// Errors: Sluice does not start.
+fn round(
+    caches: Vec<(Cache, Vec<Row>)>,
+    options: &Options,
+    report: &mut Report,
+    progress: &dyn Fn(&str),
+) -> anyhow::Result<Vec<(Cache, Vec<Row>)>> {
+    let mut started = Vec::new();
+    for (cache, mut rows) in caches {
+        progress(&format!("{}: seed {}", cache.name(), options.seed));
+        match storm(&cache, options, &mut report.configurations, progress) {
+            Ok(row) => {
+                rows.push(row);
+                started.push((cache, rows));
+            }
+            Err(error) if matches!(cache, Cache::Sluice(_)) => return Err(error),
+            Err(error) => {
+                let note = format!("{}: not measured: {error:#}", cache.name());
+                progress(&note);
+                report.notes.push(note);
+            }
+        }
+    }
+    Ok(started)
 }
 
 /// Runs the storm through one cache, whose configuration is added to `configurations`.

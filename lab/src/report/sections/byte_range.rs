@@ -5,7 +5,7 @@ use serde_json::Value;
 use super::super::page::{Cell, Table, details, escape, measured};
 use super::super::svg::{Bar, Group};
 use super::super::values::{MISSING, list, milliseconds, named, number, text, time, with_unit};
-use super::charts::{Kind, article, bar, bars};
+use super::charts::{Kind, article, bar, bars, range};
 use super::{Section, figures, is_sluice};
 
 pub(super) const SECTION: Section = Section {
