@@ -389,8 +389,12 @@ fn descendants(id: u32) -> Vec<u32> {
 fn two_runs_are_compared_with_the_noise() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let experiment = |cold: f64, warm: f64| {
-        let row = json!({ "name": "Sluice auto", "ms": { "cold": { "total": cold }, "warm": { "total": warm } } });
-        json!({ "rounds": 3, "rows": [row] })
+        let total = |ms: f64| {
+            let rounds = json!({ "median": ms, "low": ms, "high": ms, "rounds": [ms, ms] });
+            json!({ "total": rounds })
+        };
+        let ms = json!({ "cold": total(cold), "warm": total(warm) });
+        json!({ "rounds": 2, "rows": [{ "name": "Sluice auto", "ms": ms }] })
     };
     let write = |name: &str, value: Value| {
         std::fs::write(folder.path().join(name), value.to_string()).expect("written");
