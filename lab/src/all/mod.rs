@@ -16,6 +16,7 @@ use crate::report::machine::{Identity, Machine};
 use crate::report::values::duration;
 use crate::report::{FORMAT, Run, Setup, Step};
 use crate::rivals::Program;
+use crate::scratch;
 
 use child::End;
 use folder::Folder;
@@ -112,6 +113,7 @@ impl PlannedRun {
         progress: &(dyn Fn(&str) + Sync),
     ) -> anyhow::Result<Outcome> {
         self.folder.create()?;
+        scratch::adopt_orphans();
         let all = self.plan.steps.len();
         let stored: Vec<Option<Step>> = self
             .plan
