@@ -12,7 +12,9 @@ use std::time::{Duration, Instant};
 
 use parking_lot::{Mutex, MutexGuard};
 use rustix::mount::{UnmountFlags, unmount};
-use rustix::process::{Signal, getppid, set_parent_process_death_signal};
+use rustix::process::{
+    Signal, getpid, getppid, set_child_subreaper, set_parent_process_death_signal,
+};
 use tempfile::TempDir;
 
 use crate::process::{Identity, descendants};
@@ -118,6 +120,22 @@ pub fn end_with_parent() {
     // The parent may have ended before that.
     if getppid().map(|pid| pid.as_raw_nonzero().get()) != Some(parent) {
         std::process::exit(1);
+    }
+}
+
+/// Makes this process the parent of each descendant whose own parent ends, so that [`end_descendants`] finds it.
+pub(crate) fn adopt_orphans() {
+    // If this fails, only servers of an experiment that was killed are left.
+    let _ = set_child_subreaper(Some(getpid()));
+}
+
+/// Ends all descendants of this process. No child may be in use.
+pub(crate) fn end_descendants() {
+    // Processes that others have started meanwhile end the second time, and so do zombies whose parents have ended.
+    for _ in 0..2 {
+        let left = descendants();
+        end_all(&left);
+        left.iter().for_each(Identity::reap);
     }
 }
 

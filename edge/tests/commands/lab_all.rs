@@ -305,6 +305,39 @@ fn the_experiment_of_a_killed_run_ends_and_removes_its_folders() {
     assert_eq!(entries.filter(hidden).count(), 0);
 }
 
+#[test]
+fn the_servers_of_a_killed_experiment_end_with_it() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let temporary = folder.path().join("temporary");
+    std::fs::create_dir(&temporary).expect("a folder");
+    let mut running = Command::new(env!("CARGO_BIN_EXE_sluice"))
+        .current_dir(folder.path())
+        .args(["lab", "all", "--quick", "--folder", "out"])
+        .args(["--only", "budget", "--only", "hit-ratio"])
+        .env("TMPDIR", &temporary)
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("the program starts");
+    let deadline = Instant::now() + SOON;
+    let tree = loop {
+        let tree = descendants(running.id());
+        if tree.iter().any(|id| listens(*id)) {
+            break tree;
+        }
+        assert!(Instant::now() < deadline, "no server listens");
+        std::thread::sleep(Duration::from_millis(50));
+    };
+    // The first descendant is the experiment. The kernel ends it in the same way if memory is short.
+    let experiment = Pid::from_raw(tree[0].cast_signed()).expect("a process id");
+    kill_process(experiment, Signal::KILL).expect("alive");
+    assert_eq!(running.wait().expect("an end").code(), Some(1));
+    wait_for_end_of(&tree);
+    let steps = &read(folder.path(), "run.json")["steps"];
+    let error = steps[0]["error"].as_str().expect("a message");
+    assert!(error.contains("signal: 9"), "{error}");
+    assert!(steps[1]["error"].is_null(), "{steps:#}");
+}
+
 /// Waits until these processes have ended.
 fn wait_for_end_of(processes: &[u32]) {
     let pid = |id: u32| Pid::from_raw(id.cast_signed()).expect("a process id");
@@ -389,8 +422,12 @@ fn descendants(id: u32) -> Vec<u32> {
 fn two_runs_are_compared_with_the_noise() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let experiment = |cold: f64, warm: f64| {
-        let row = json!({ "name": "Sluice auto", "ms": { "cold": { "total": cold }, "warm": { "total": warm } } });
-        json!({ "rounds": 3, "rows": [row] })
+        let total = |ms: f64| {
+            let rounds = json!({ "median": ms, "low": ms, "high": ms, "rounds": [ms, ms] });
+            json!({ "total": rounds })
+        };
+        let ms = json!({ "cold": total(cold), "warm": total(warm) });
+        json!({ "rounds": 2, "rows": [{ "name": "Sluice auto", "ms": ms }] })
     };
     let write = |name: &str, value: Value| {
         std::fs::write(folder.path().join(name), value.to_string()).expect("written");

@@ -1,5 +1,6 @@
 //! One step as a child process: its progress, its time limit, its interruption, and its result.
 
+use std::os::unix::process::ExitStatusExt as _;
 use std::path::Path;
 use std::process::ExitStatus;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -49,7 +50,10 @@ pub(super) fn run(
     let own_id = std::process::id().to_string();
     launch.env.push((scratch::PARENT.to_owned(), own_id));
     let child = launch.start()?;
-    run_pinned(host::load_core(), || watch(child, step, stopped, progress))
+    let outcome = run_pinned(host::load_core(), || watch(child, step, stopped, progress));
+    // A step that was killed, as for lack of memory, leaves its servers, which would take time from later experiments.
+    scratch::end_descendants();
+    outcome
 }
 
 /// Waits for the end of a step, from the core of the clients, and passes on its progress.
@@ -119,23 +123,22 @@ fn end(child: &Process, status: ExitStatus, stopped: &AtomicBool) -> End {
 }
 
 /// Returns the message of an experiment that failed: the last lines from the one that begins with `error`, or the last
-/// line.
+/// line. If a signal has ended the experiment, the message begins with that.
 fn error(stderr: &str, status: ExitStatus) -> String {
     let lines: Vec<&str> = stderr.lines().collect();
     let begin = lines.iter().rposition(|line| line.starts_with("error"));
     let begin = begin.unwrap_or(lines.len().saturating_sub(1));
     let message = lines[begin.min(lines.len())..].iter().take(LINES_MAX);
     let message: Vec<&str> = message.copied().collect();
-    match message.join("\n").trim() {
-        "" => format!("the experiment ended with {status}"),
-        message => message.to_owned(),
+    match (message.join("\n").trim(), status.signal()) {
+        ("", _) => format!("the experiment ended with {status}"),
+        (message, Some(_)) => format!("the experiment ended with {status}, after: {message}"),
+        (message, None) => message.to_owned(),
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::process::ExitStatusExt as _;
-
     use super::*;
 
     #[test]
@@ -153,5 +156,8 @@ mod tests {
             error("", status),
             "the experiment ended with exit status: 1"
         );
+        let killed = error("a: round 1\n", ExitStatus::from_raw(9));
+        assert!(killed.contains("signal: 9"), "{killed}");
+        assert!(killed.ends_with("after: a: round 1"), "{killed}");
     }
 }

@@ -1,6 +1,6 @@
 //! Detection of the rights and programs that experiments need.
 
-use std::fs::OpenOptions;
+use std::fs::{self, OpenOptions};
 use std::path::Path;
 use std::{env, thread};
 
@@ -21,6 +21,8 @@ pub(super) fn detect() -> Host {
         has_fusermount: is_installed("fusermount3"),
         has_fio: is_installed("fio"),
         has_mkfs_btrfs: is_installed("mkfs.btrfs"),
+        has_loop: can_open(Path::new("/dev/loop-control")),
+        has_strict_limit: has_strict_limit(Path::new("/sys/class/bdi")),
         has_ip: is_installed("ip"),
         has_tun: Path::new("/dev/net/tun").exists(),
         free: free_bytes(&env::temp_dir()),
@@ -38,6 +40,14 @@ pub(super) fn load_core() -> Option<usize> {
 fn can_open(device: &Path) -> bool {
     let opened = OpenOptions::new().read(true).write(true).open(device);
     opened.is_ok()
+}
+
+/// Whether the kernel can limit the unwritten bytes of one file system. All file systems in this folder have the setting,
+/// or none.
+fn has_strict_limit(folder: &Path) -> bool {
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+    let mut settings = entries.map(|entry| entry.path().join("strict_limit"));
+    settings.any(|setting| setting.exists())
 }
 
 fn is_installed(program: &str) -> bool {
@@ -58,5 +68,17 @@ mod tests {
         assert!(!can_open(Path::new("/dev/no-such-device")));
         // A folder exists, and can't be opened for writing, not even by root.
         assert!(!can_open(Path::new("/dev")));
+    }
+
+    #[test]
+    fn the_kernels_limit_of_a_file_system_is_found_by_its_file() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let one = folder.path().join("8:0");
+        fs::create_dir(&one).expect("a folder");
+        fs::write(one.join("max_ratio"), "100").expect("written");
+        assert!(!has_strict_limit(folder.path()));
+        fs::write(one.join("strict_limit"), "0").expect("written");
+        assert!(has_strict_limit(folder.path()));
+        assert!(!has_strict_limit(&folder.path().join("none")));
     }
 }

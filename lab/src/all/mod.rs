@@ -11,9 +11,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Instant, SystemTime};
 
 use crate::caches::{self, Rival};
+use crate::ramp::StaticRival;
 use crate::report::machine::{Identity, Machine};
 use crate::report::values::duration;
 use crate::report::{FORMAT, Run, Setup, Step};
+use crate::rivals::Program;
+use crate::scratch;
 
 use child::End;
 use folder::Folder;
@@ -60,7 +63,7 @@ impl PlannedRun {
     /// Makes the plan for this machine.
     ///
     /// Errors: an unknown step, nginx is required and not installed, or the folder has results of another kind of run:
-    /// of another program, another machine, or with other choices.
+    /// of another program, another machine, other versions of the servers, or with other choices.
     pub fn new(options: Options) -> anyhow::Result<PlannedRun> {
         if options.wishes.nginx {
             caches::rivals(&[Rival::Nginx], &[])?;
@@ -73,6 +76,10 @@ impl PlannedRun {
             quick: options.wishes.quick,
             against: options.wishes.nginx.then(|| "nginx".to_owned()),
             machine: Identity::read(),
+            servers: Some(match options.wishes.nginx {
+                true => measured_servers(),
+                false => Vec::new(),
+            }),
         };
         let folder = Folder::new(&options.folder);
         Ok(PlannedRun {
@@ -106,6 +113,7 @@ impl PlannedRun {
         progress: &(dyn Fn(&str) + Sync),
     ) -> anyhow::Result<Outcome> {
         self.folder.create()?;
+        scratch::adopt_orphans();
         let all = self.plan.steps.len();
         let stored: Vec<Option<Step>> = self
             .plan
@@ -186,16 +194,41 @@ impl PlannedRun {
         let place = |name: &str| names().position(|known| known == name);
         steps.sort_by_key(|step| place(&step.name));
         left_out.sort_by_key(|one| place(&one.name));
+        let mut machine = Machine::read(self.folder.path());
+        let versions = steps.iter().filter_map(|step| step.setup.servers.as_ref());
+        machine.set_versions(versions.flatten());
         let run = Run {
             format: FORMAT,
             quick: self.setup.quick,
             against: self.setup.against,
             version: self.setup.version,
             profile: self.setup.profile,
-            machine: Machine::read(self.folder.path()),
+            machine,
             steps,
             left_out,
         };
         Ok(Outcome::Done(self.folder.finish(&run)?, failed))
+    }
+}
+
+/// Returns names and versions of the installed servers that a run with nginx measures.
+fn measured_servers() -> Vec<(String, String)> {
+    let programs = StaticRival::ALL.map(StaticRival::program);
+    let version = |program: &Program| Some((program.name.to_owned(), program.version().ok()?));
+    programs.into_iter().filter_map(version).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rivals::NGINX;
+
+    #[test]
+    fn the_servers_beside_which_a_run_measures_have_their_version() {
+        let servers = measured_servers();
+        let nginx = servers.iter().find(|(name, _)| name == "nginx");
+        let version = nginx.map(|(_, version)| version.clone());
+        assert_eq!(version, NGINX.version().ok());
+        assert!(servers.iter().all(|(name, _)| name != "Squid"));
     }
 }

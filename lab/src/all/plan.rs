@@ -30,6 +30,10 @@ pub struct Host {
     pub has_fio: bool,
     /// Whether `mkfs.btrfs` is installed.
     pub has_mkfs_btrfs: bool,
+    /// Whether this process may make loop devices.
+    pub has_loop: bool,
+    /// Whether the kernel can limit the unwritten bytes of one file system, as Linux does since 6.2.
+    pub has_strict_limit: bool,
     /// Whether `ip` (iproute2) is installed.
     pub has_ip: bool,
     /// Whether `/dev/net/tun` exists.
@@ -378,15 +382,7 @@ fn placement(wishes: &Wishes, host: &Host) -> Result<Adapted, String> {
             .notes
             .push("without the disk's own rate: install fio (apt-get install fio)".to_owned());
     }
-    let joined = match host {
-        Host { is_root: false, .. } => Some("run it as root"),
-        Host {
-            has_mkfs_btrfs: false,
-            ..
-        } => Some("install btrfs-progs (apt-get install btrfs-progs)"),
-        _ => None,
-    };
-    if let Some(remedy) = joined.filter(|_| wishes.nginx) {
+    if let Some(remedy) = joined_disks(host).filter(|_| wishes.nginx) {
         adapted
             .notes
             .push(format!("nginx without mirror and stripe: {remedy}"));
@@ -420,6 +416,21 @@ fn slow_disks(host: &Host) -> Result<&'static str, &'static str> {
         } => Ok("mounts disks through FUSE, with fusermount3"),
         _ => Err("run it as root, or install fuse3 (apt-get install fuse3)"),
     }
+}
+
+/// Returns how to make it possible that btrfs joins disks; `None` if it is.
+fn joined_disks(host: &Host) -> Option<&'static str> {
+    let needs = [
+        (host.is_root, "run it as root"),
+        (host.has_strict_limit, "it needs Linux 6.2 or later"),
+        (host.has_loop, "load the module loop (modprobe loop)"),
+        (
+            host.has_mkfs_btrfs,
+            "install btrfs-progs (apt-get install btrfs-progs)",
+        ),
+    ];
+    let missing = needs.into_iter().find(|(is_there, _)| !is_there);
+    missing.map(|(_, remedy)| remedy)
 }
 
 fn link(host: &Host) -> Result<Adapted, String> {
@@ -488,6 +499,8 @@ mod tests {
             has_fusermount: true,
             has_fio: true,
             has_mkfs_btrfs: true,
+            has_loop: true,
+            has_strict_limit: true,
             has_ip: true,
             has_tun: true,
             free: Some(100 << 30),
@@ -559,19 +572,29 @@ mod tests {
         };
         assert!(command("wan").contains("--relay"));
         assert!(command("placement").contains("--only tmpfs --only real --real-size 512MiB"));
-        let poor = Host {
-            has_mkfs_btrfs: false,
-            ..host()
-        };
-        for nginx in [false, true] {
-            let plan = super::plan(&wishes(nginx, false), &poor).expect("a plan");
-            let text = plan.render(|_| false);
-            assert_eq!(
-                text.contains("apt-get install btrfs-progs"),
-                nginx,
-                "{text}"
-            );
+    }
+
+    #[test]
+    fn disks_are_joined_only_if_the_kernel_and_the_programs_can() {
+        let lacks: [(fn(&mut Host), &str); 4] = [
+            (|host| host.is_root = false, "run it as root"),
+            (|host| host.has_strict_limit = false, "Linux 6.2 or later"),
+            (|host| host.has_loop = false, "modprobe loop"),
+            (|host| host.has_mkfs_btrfs = false, "install btrfs-progs"),
+        ];
+        for (lack, remedy) in lacks {
+            let mut poor = host();
+            lack(&mut poor);
+            for nginx in [false, true] {
+                let plan = plan(&wishes(nginx, false), &poor).expect("a plan");
+                let text = plan.render(|_| false);
+                let note = text.split_once("nginx without mirror and stripe: ");
+                let is_named = note.is_some_and(|(_, rest)| rest.contains(remedy));
+                assert_eq!((note.is_some(), is_named), (nginx, nginx), "{text}");
+            }
         }
+        let plan = plan(&wishes(true, false), &host()).expect("a plan");
+        assert!(!plan.render(|_| false).contains("without mirror"));
     }
 
     #[test]

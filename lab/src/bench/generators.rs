@@ -110,20 +110,20 @@ fn compare(
             runs.push((ours, theirs));
         }
         let [cpu, rate] = &mut rows;
-        fill(cpu, other, &runs[1..], |run| run.cpu_us);
-        fill(rate, other, &runs[1..], |run| run.rate);
+        fill(cpu, other, &runs[1..], "µs", |run| run.cpu_us);
+        fill(rate, other, &runs[1..], "requests/s", |run| run.rate);
     }
     let [cpu, rate] = rows;
     Ok(vec![cpu.goal_most(1.0), rate.goal_least(0.97)])
 }
 
-/// Writes the median of the ratios to a row, and the medians of the figures to its remark.
-fn fill(row: &mut Row, other: &str, runs: &[(Run, Run)], pick: fn(&Run) -> f64) {
+/// Writes the median of the ratios to a row, and the medians of the figures with their unit to its remark.
+fn fill(row: &mut Row, other: &str, runs: &[(Run, Run)], unit: &str, pick: fn(&Run) -> f64) {
     let of = |value: &dyn Fn(&(Run, Run)) -> f64| median(runs.iter().map(value).collect());
     row.sluice = of(&|(ours, theirs)| pick(ours) / pick(theirs));
     let ours = of(&|(ours, _)| pick(ours)).unwrap_or_default();
     let theirs = of(&|(_, theirs)| pick(theirs)).unwrap_or_default();
-    row.note = format!("{other} {theirs:.2}, sluice bench {ours:.2}");
+    row.note = format!("{other} {theirs:.2} {unit}, sluice bench {ours:.2} {unit}");
 }
 
 /// Measures which 99.9th percentile is reported of a server that stalls for a second.
@@ -251,13 +251,18 @@ fn parse_wrk(printed: &str) -> Option<(f64, f64)> {
     if printed.lines().any(fails) {
         return None;
     }
-    //   152 requests in 3.00s, 779.19KB read
+    //   152 requests in 3.10s, 779.19KB read
+    // Requests/sec:     49.03
     let summary = printed
         .lines()
         .find(|line| line.contains(" requests in "))?;
-    let (count, rest) = summary.trim().split_once(" requests in ")?;
-    let seconds = rest.split_once("s,")?.0;
-    Some((count.parse().ok()?, seconds.parse().ok()?))
+    let (count, _) = summary.trim().split_once(" requests in ")?;
+    let count: f64 = count.parse().ok()?;
+    // The time is rounded to 0.01 minutes if the load takes about a minute or more, so it is computed from the rate.
+    let mut lines = printed.lines();
+    let rate = lines.find_map(|line| line.strip_prefix("Requests/sec:"))?;
+    let rate: f64 = rate.trim().parse().ok()?;
+    (rate > 0.0).then(|| (count, count / rate))
 }
 
 fn number(value: &Value, name: &str) -> anyhow::Result<f64> {
@@ -271,8 +276,15 @@ mod tests {
 
     #[test]
     fn the_result_of_wrk_is_parsed() {
-        let printed = "  2 threads and 4 connections\n  152 requests in 3.10s, 779.19KB read\nRequests/sec: 49.0\n";
-        assert_eq!(parse_wrk(printed), Some((152.0, 3.1)));
+        let printed = "  2 threads and 4 connections\n  152 requests in 3.10s, 779.19KB read\nRequests/sec:     49.03\n";
+        let (count, seconds) = parse_wrk(printed).expect("a result");
+        assert_eq!(count, 152.0);
+        assert!((seconds - 3.1).abs() < 0.001, "{seconds}");
+        // A minute is shown as such.
+        let long = "  300120 requests in 1.00m, 1.50GB read\nRequests/sec:   4998.67\n";
+        let (count, seconds) = parse_wrk(long).expect("a result");
+        assert_eq!(count, 300_120.0);
+        assert!((seconds - 60.04).abs() < 0.001, "{seconds}");
         for failing in [
             "  Socket errors: connect 1, read 0, write 0, timeout 0\n",
             "  Non-2xx or 3xx responses: 3\n",
@@ -280,5 +292,16 @@ mod tests {
             assert_eq!(parse_wrk(&format!("{printed}{failing}")), None);
         }
         assert_eq!(parse_wrk("unable to connect"), None);
+        let none = "  0 requests in 3.00s, 0.00B read\nRequests/sec:      0.00\n";
+        assert_eq!(parse_wrk(none), None);
+    }
+
+    #[test]
+    fn the_remark_has_the_figures_with_their_unit() {
+        let run = |rate: f64, cpu_us: f64| Run { rate, cpu_us };
+        let runs = [(run(90_000.0, 11.2), run(80_000.0, 12.34))];
+        let mut row = Row::new("sluice bench / wrk: CPU", Unit::Factor);
+        fill(&mut row, "wrk", &runs, "µs", |run| run.cpu_us);
+        assert_eq!(row.note, "wrk 12.34 µs, sluice bench 11.20 µs");
     }
 }

@@ -3,8 +3,11 @@
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
+use rustix::io::Errno;
 use rustix::mount::{UnmountFlags, unmount};
 
 use super::activity::Activity;
@@ -36,6 +39,10 @@ impl Profile {
 /// that writers wait for the disks as early as they do with a [`SlowDisk`] alone.
 const UNWRITTEN_PERCENT: &str = "1";
 
+/// Time in which the last open file may be closed when the file system is unmounted, and the interval of the attempts.
+const CLOSING: Duration = Duration::from_secs(1);
+const POLL: Duration = Duration::from_millis(20);
+
 /// A file system of btrfs on slow disks. Dropping the value unmounts it.
 pub struct JoinedDisks {
     // Fields are dropped in order: the file system is unmounted before its disks are.
@@ -47,7 +54,8 @@ impl JoinedDisks {
     /// Creates and mounts a file system on disks without a page cache (see [`SlowDisk::uncached`]), each of which has
     /// space for `length` bytes.
     ///
-    /// Errors: no permission to make loop devices or to mount, or `mkfs.btrfs` or `losetup` is not installed.
+    /// Errors: no permission to make loop devices or to mount, `mkfs.btrfs` or `losetup` is not installed, or the kernel is
+    /// older than Linux 6.2.
     pub fn new(disks: Vec<SlowDisk>, length: u64, profile: Profile) -> anyhow::Result<JoinedDisks> {
         anyhow::ensure!(
             rustix::process::geteuid().is_root(),
@@ -68,8 +76,14 @@ impl JoinedDisks {
             mkfs.args(format).args(&devices);
         })?;
         let mounted = Mounted::mount(&devices)?;
+        // Without `strict_limit`, the kernel enforces `max_ratio` only once many bytes of all file systems are unwritten:
+        // memory would take writes of some seconds, as if the disks were fast. Linux has this setting since 6.2.
         for (setting, value) in [("max_ratio", UNWRITTEN_PERCENT), ("strict_limit", "1")] {
             let setting = format!("/sys/fs/btrfs/{id}/bdi/{setting}");
+            anyhow::ensure!(
+                Path::new(&setting).exists(),
+                "there is no {setting}: joined disks need Linux 6.2 or later"
+            );
             fs::write(&setting, value).with_context(|| format!("can't write {setting}"))?;
         }
         Ok(JoinedDisks { mounted, disks })
@@ -152,11 +166,24 @@ impl Mounted {
 impl Drop for Mounted {
     fn drop(&mut self) {
         let folder = self.folder.path();
-        if let Err(error) = unmount(folder, UnmountFlags::empty()) {
+        if let Err(error) = end(folder) {
             let shown = folder.display();
             complain(format_args!(
                 "can't unmount {shown}: {error}; try: umount -l {shown}"
             ));
+        }
+    }
+}
+
+/// Unmounts the file system at a folder. If a file stays open, the file system is only detached from the folder, and ends
+/// when the file is closed.
+fn end(folder: &Path) -> rustix::io::Result<()> {
+    let until = Instant::now() + CLOSING;
+    loop {
+        match unmount(folder, UnmountFlags::empty()) {
+            Ok(()) => return Ok(()),
+            Err(Errno::BUSY) if Instant::now() < until => thread::sleep(POLL),
+            Err(_) => return unmount(folder, UnmountFlags::DETACH),
         }
     }
 }
@@ -232,6 +259,53 @@ mod tests {
         assert!(mirror.iter().all(|one| near(*one, BYTES)), "{mirror:?}");
         let stripe = written_to_each(Profile::Stripe, BYTES).expect("as before");
         assert!(stripe.iter().all(|one| near(*one, BYTES / 2)), "{stripe:?}");
+    }
+
+    /// Mounts a file system in memory, and creates a file there. Returns `None` after a message if that is not possible
+    /// here; the test is then skipped.
+    fn in_memory() -> Option<(Folder, File)> {
+        let folder = Folder::new("lab-tmpfs-").expect("a folder");
+        let mounting = command("mount", "mount", |mount| {
+            mount.args(["-t", "tmpfs", "tmpfs"]).arg(folder.path());
+        });
+        if let Err(error) = mounting {
+            eprintln!("skipped: {error:#}");
+            return None;
+        }
+        let file = File::create(folder.path().join("file")).expect("a file");
+        Some((folder, file))
+    }
+
+    fn is_mounted(folder: &Folder) -> bool {
+        let mounts = fs::read_to_string("/proc/self/mounts").expect("the mounts");
+        mounts.contains(&*folder.path().to_string_lossy())
+    }
+
+    #[test]
+    fn a_file_system_with_an_open_file_is_detached() {
+        let Some((folder, mut file)) = in_memory() else {
+            return;
+        };
+        assert!(is_mounted(&folder));
+        end(folder.path()).expect("detached");
+        assert!(!is_mounted(&folder));
+        file.write_all(b"content").expect("the file exists");
+    }
+
+    #[test]
+    fn a_file_system_is_unmounted_when_its_last_file_is_closed() {
+        const OPEN: Duration = Duration::from_millis(100);
+        let Some((folder, file)) = in_memory() else {
+            return;
+        };
+        let begun = Instant::now();
+        let closing = thread::spawn(move || {
+            thread::sleep(OPEN);
+            drop(file);
+        });
+        end(folder.path()).expect("unmounted");
+        assert!(begun.elapsed() >= OPEN && !is_mounted(&folder));
+        closing.join().expect("no panic");
     }
 
     #[test]

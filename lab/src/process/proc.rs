@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
 
 use super::Memory;
 
@@ -58,11 +58,22 @@ impl Identity {
 
     /// Sends a signal to the process if it is running.
     pub(crate) fn signal(&self, signal: Signal) {
-        let pid = i32::try_from(self.pid).ok().and_then(Pid::from_raw);
-        if let Some(pid) = pid.filter(|_| self.is_running()) {
+        if let Some(pid) = self.pid().filter(|_| self.is_running()) {
             // Sending fails if the process has just ended.
             let _ = kill_process(pid, signal);
         }
+    }
+
+    /// Lets the kernel forget the process if it is a child of this one and has ended.
+    pub(crate) fn reap(&self) {
+        if let Some(pid) = self.pid() {
+            // Waiting fails for a process that is no child of this one.
+            let _ = waitpid(Some(pid), WaitOptions::NOHANG);
+        }
+    }
+
+    fn pid(&self) -> Option<Pid> {
+        i32::try_from(self.pid).ok().and_then(Pid::from_raw)
     }
 }
 

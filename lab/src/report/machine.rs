@@ -117,6 +117,19 @@ impl Machine {
         known.chain(self.servers.iter().cloned()).collect()
     }
 
+    /// Replaces versions of servers by those that were measured: a server may have been upgraded or removed since.
+    pub(crate) fn set_versions<'a>(
+        &mut self,
+        measured: impl IntoIterator<Item = &'a (String, String)>,
+    ) {
+        for (name, version) in measured {
+            match self.servers.iter_mut().find(|(known, _)| known == name) {
+                Some((_, known)) => known.clone_from(version),
+                None => self.servers.push((name.clone(), version.clone())),
+            }
+        }
+    }
+
     /// Reads the properties of this machine. `folder` is on the disk to describe.
     pub fn read(folder: &Path) -> Machine {
         let cpuinfo = content("/proc/cpuinfo").unwrap_or_default();
@@ -259,6 +272,22 @@ mod tests {
                 "Squid (unknown and 5.7)",
             ]
         );
+    }
+
+    #[test]
+    fn the_measured_versions_of_servers_count() {
+        let server = |name: &str, version: &str| (name.to_owned(), version.to_owned());
+        let mut machine = Machine {
+            servers: vec![server("nginx", "1.24.0"), server("Squid", "5.7")],
+            ..Machine::default()
+        };
+        machine.set_versions(&[server("nginx", "1.22.1"), server("h2o", "2.2.5")]);
+        let expected = [
+            server("nginx", "1.22.1"),
+            server("Squid", "5.7"),
+            server("h2o", "2.2.5"),
+        ];
+        assert_eq!(machine.servers, expected);
     }
 
     #[test]

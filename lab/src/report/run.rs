@@ -61,8 +61,13 @@ impl Step {
     /// Returns whether this step is the result of the command with this setup, so that it need not be run again. A failed
     /// experiment is always run again.
     pub fn is_result_of(&self, command: &str, setup: &Setup) -> bool {
-        let is_same = self.command == command && self.setup == *setup;
-        is_same && self.error.is_none() && self.data.is_some()
+        let is_same = self.command == command && self.setup.differences(setup).is_empty();
+        is_same && self.has_result()
+    }
+
+    /// Whether the experiment has a report and did not fail.
+    fn has_result(&self) -> bool {
+        self.error.is_none() && self.data.is_some()
     }
 }
 
@@ -81,6 +86,10 @@ pub struct Setup {
     pub against: Option<String>,
     /// The machine.
     pub machine: Identity,
+    /// Names and versions of the other servers that the run measures, as far as they are installed; `None` in records of
+    /// earlier versions of Sluice.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub servers: Option<Vec<(String, String)>>,
 }
 
 impl Setup {
@@ -120,10 +129,25 @@ impl Setup {
                 known(&other.machine.kernel),
             ),
         ];
-        let differ = all.into_iter().filter(|(_, one, other)| one != other);
+        let all = all.into_iter().chain(self.server_versions(other));
+        let differ = all.filter(|(_, one, other)| one != other);
         differ
             .map(|(name, one, other)| format!("{name}: {one} there, {other} now"))
             .collect()
+    }
+
+    /// Returns the servers of which both setups know the version: name and both versions. A server that was installed or
+    /// removed since makes no result wrong.
+    fn server_versions<'a>(
+        &'a self,
+        other: &'a Setup,
+    ) -> impl Iterator<Item = (&'a str, String, String)> {
+        let own = self.servers.iter().flatten();
+        own.filter_map(move |(name, version)| {
+            let mut theirs = other.servers.iter().flatten();
+            let (_, now) = theirs.find(|(known, _)| known == name)?;
+            Some((&**name, version.clone(), now.clone()))
+        })
     }
 }
 
@@ -159,6 +183,11 @@ impl Run {
                 "the record has format {format}, from an earlier version of Sluice, and this program reads format {newest} ({error})"
             ),
         })
+    }
+
+    /// Whether no experiment of the run has failed, so that `sluice lab all` has nothing to run again.
+    pub fn is_complete(&self) -> bool {
+        self.steps.iter().all(Step::has_result)
     }
 
     /// Returns the time at which the first experiment began, in seconds since 1970.
@@ -227,6 +256,56 @@ mod tests {
         let measured: Vec<&str> = run.measured_servers().map(|(name, _)| &**name).collect();
         // nginx and Apache are named by the experiment `static`.
         assert_eq!(measured, ["nginx", "Apache", "Squid"]);
+    }
+
+    #[test]
+    fn a_run_is_complete_if_no_experiment_has_failed() {
+        let mut run: Run = serde_json::from_str(include_str!("sample.json")).expect("a record");
+        for step in &mut run.steps {
+            (step.data, step.error) = (Some(json!({})), None);
+        }
+        assert!(run.is_complete());
+        let mut failed = run.clone();
+        failed.steps[0].error = Some("no port is free".to_owned());
+        assert!(!failed.is_complete());
+        run.steps[1].data = None;
+        assert!(!run.is_complete());
+    }
+
+    #[test]
+    fn a_result_beside_another_version_of_a_server_is_not_used() {
+        let run: Run = serde_json::from_str(include_str!("sample.json")).expect("a record");
+        let mut step = run.steps[0].clone();
+        (step.data, step.error) = (Some(json!({})), None);
+        let servers = |all: &[(&str, &str)]| {
+            let owned = |(name, version): &(&str, &str)| {
+                ((*name).to_owned(), (*version).to_owned())
+            };
+            Some(all.iter().map(owned).collect::<Vec<_>>())
+        };
+        step.setup.servers = servers(&[("nginx", "1.22.1"), ("Apache", "2.4.1")]);
+        let with = |servers| Setup {
+            servers,
+            ..step.setup.clone()
+        };
+        let upgraded = with(servers(&[("nginx", "1.24.0")]));
+        assert_eq!(
+            step.setup.differences(&upgraded),
+            ["nginx: 1.22.1 there, 1.24.0 now"]
+        );
+        assert!(!step.is_result_of(&step.command, &upgraded));
+        // A record of an earlier version names no servers, and a server that is new was not measured.
+        let installed = servers(&[("nginx", "1.22.1"), ("h2o", "2.2.5")]);
+        for same in [step.setup.servers.clone(), None, installed] {
+            let same = with(same);
+            assert!(step.is_result_of(&step.command, &same), "{same:?}");
+        }
+        let text = serde_json::to_string(&step).expect("JSON");
+        assert_eq!(serde_json::from_str::<Step>(&text).expect("a step"), step);
+        step.setup.servers = None;
+        let text = serde_json::to_string(&step).expect("JSON");
+        assert!(!text.contains("1.22.1"), "{text}");
+        assert_eq!(serde_json::from_str::<Step>(&text).expect("a step"), step);
     }
 
     #[test]

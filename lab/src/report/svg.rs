@@ -11,6 +11,8 @@ const TOP: f64 = 20.0;
 const BOTTOM: f64 = 26.0;
 /// Width of the coordinates within a plot, which is stretched to the width of the page.
 const INNER: f64 = 1000.0;
+/// Half of the width of a point without neighbours.
+const DOT: f64 = 1.0;
 /// Heights in pixels of the parts of a chart with bars.
 const GROUP: f64 = 30.0;
 const ROW: f64 = 36.0;
@@ -122,7 +124,8 @@ pub struct Line {
     pub points: Vec<(f64, f64)>,
 }
 
-/// Renders lines over a common horizontal axis, with a legend. `label` describes the plot for readers who can't see it.
+/// Renders lines over a common horizontal axis, with a legend. A line has a gap where a value is not on the scale. `label`
+/// describes the plot for readers who can't see it.
 pub fn plot(label: &str, lines: &[Line], x: Axis, y: Axis) -> String {
     let label = escape(label);
     let whole = TOP + HEIGHT + BOTTOM;
@@ -143,21 +146,37 @@ pub fn plot(label: &str, lines: &[Line], x: Axis, y: Axis) -> String {
          preserveAspectRatio=\"none\">"
     );
     for line in lines {
-        let places = line.points.iter().filter_map(|(at, value)| {
-            Some((
-                x.scale.place(*at)? * INNER,
-                (1.0 - y.scale.place(*value)?) * HEIGHT,
-            ))
-        });
-        let points: Vec<String> = places.map(|(x, y)| format!("{x:.1},{y:.1}")).collect();
-        let (class, points) = (line.class, points.join(" "));
-        let _ = writeln!(svg, "<polyline class=\"{class}\" points=\"{points}\"/>");
+        let place = |(at, value): &(f64, f64)| {
+            let (x, y) = (x.scale.place(*at)?, y.scale.place(*value)?);
+            Some((x * INNER, (1.0 - y) * HEIGHT))
+        };
+        let places: Vec<Option<(f64, f64)>> = line.points.iter().map(place).collect();
+        for piece in places.split(Option::is_none) {
+            let points = polyline(&piece.iter().flatten().copied().collect::<Vec<_>>());
+            let class = line.class;
+            if !points.is_empty() {
+                let _ = writeln!(svg, "<polyline class=\"{class}\" points=\"{points}\"/>");
+            }
+        }
     }
     svg.push_str("</svg>\n");
     svg.push_str(&names(x, y));
     svg.push_str("</svg>\n");
     let names = lines.iter().map(|line| (line.class, line.name.as_str()));
     svg + &legend(names)
+}
+
+/// Returns the points of a line without gaps as text. A single point becomes a short line, since a point alone is not
+/// visible.
+fn polyline(places: &[(f64, f64)]) -> String {
+    if let [(x, y)] = places {
+        return format!("{:.1},{y:.1} {:.1},{y:.1}", x - DOT, x + DOT);
+    }
+    let points: Vec<String> = places
+        .iter()
+        .map(|(x, y)| format!("{x:.1},{y:.1}"))
+        .collect();
+    points.join(" ")
 }
 
 /// Returns the values at the marks: those of the vertical axis above their lines, and those of the horizontal axis below
@@ -318,7 +337,7 @@ mod tests {
         let line = Line {
             class: "a",
             name: "p50 <x>".to_owned(),
-            points: vec![(0.0, 1.0), (5.0, 0.0), (10.0, 100.0)],
+            points: vec![(0.0, 1.0), (10.0, 100.0)],
         };
         let axis = |scale| Axis {
             scale,
@@ -332,6 +351,29 @@ mod tests {
         );
         assert!(svg.contains("points=\"0.0,220.0 1000.0,0.0\""), "{svg}");
         assert!(svg.contains("p50 &lt;x&gt;"), "{svg}");
+    }
+
+    #[test]
+    fn a_line_has_a_gap_where_a_value_is_not_on_the_scale() {
+        let line = |points: &[(f64, f64)]| Line {
+            class: "a",
+            name: "p50".to_owned(),
+            points: points.to_vec(),
+        };
+        let axis = |scale| Axis {
+            scale,
+            show: |value| format!("{value}"),
+        };
+        let drawn = |points: &[(f64, f64)]| {
+            let (x, y) = (Scale::from_zero(10.0), Scale::powers([1.0, 100.0]));
+            plot("times", &[line(points)], axis(x), axis(y))
+        };
+        let svg = drawn(&[(0.0, 1.0), (2.0, 100.0), (4.0, 0.0), (8.0, 10.0)]);
+        assert_eq!(svg.matches("<polyline").count(), 2, "{svg}");
+        assert!(svg.contains("points=\"0.0,220.0 200.0,0.0\""), "{svg}");
+        // A point without neighbours is visible.
+        assert!(svg.contains("points=\"799.0,110.0 801.0,110.0\""), "{svg}");
+        assert!(!drawn(&[(2.0, 0.0)]).contains("<polyline"));
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use rustix::io::Errno;
-use sluice_lab::load::{LoadPlan, LoadResult};
+use sluice_lab::load::{Choice, LoadPlan, LoadResult};
 
 use super::handshake;
 use crate::commands::output::{failed, harmless};
@@ -119,7 +119,13 @@ fn status_help(plan: &LoadPlan, most: u16) -> String {
     let help = match most {
         // A response to a range has the status 206 if the server supports ranges.
         200 if plan.expect_status.is_none() => {
-            return "the server sends no ranges of this URL: leave --range out".to_owned();
+            return match plan.choice {
+                Choice::Replay(_) => {
+                    "the log has ranges, and the server sends none: --expect 200 permits that"
+                }
+                _ => "the server sends no ranges of this URL: leave --range out",
+            }
+            .to_owned();
         }
         300..=399 if most != 304 => {
             "redirects are not followed: give the URL to which they lead (`curl -I` shows it)."
@@ -174,7 +180,7 @@ fn content(_: &LoadPlan, _: &LoadResult) -> Told {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use sluice_lab::load::ConnectError;
+    use sluice_lab::load::{ConnectError, Replayed};
 
     fn told(change: impl Fn(&mut LoadPlan, &mut LoadResult)) -> String {
         let address = "127.0.0.1:1".parse().expect("an address");
@@ -246,6 +252,18 @@ mod tests {
             let said = advice(most);
             assert!(said.contains(help), "{said}");
         }
+    }
+
+    #[test]
+    fn the_advice_for_a_replayed_log_names_no_option_that_excludes_it() {
+        let said = told(|plan, result| {
+            plan.choice = Choice::Replay(Vec::<Replayed>::new().into());
+            result.errors.status = 1;
+            result.statuses = [(200, 1)].into();
+        });
+        assert!(said.contains("the log has ranges"), "{said}");
+        assert!(said.contains("--expect 200"), "{said}");
+        assert!(!said.contains("--range"), "{said}");
     }
 
     #[test]

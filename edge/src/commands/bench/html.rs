@@ -78,3 +78,34 @@ fn plots(page: &mut String, points: &[Point]) {
         latency,
     ));
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_lines_of_the_latencies_have_a_gap_where_the_server_sent_nothing() {
+        let point = |seconds: f64, us: f64| Point {
+            seconds,
+            rate: us,
+            errors: 0.0,
+            p50_us: us,
+            p99_us: us * 2.0,
+            max_us: us * 3.0,
+        };
+        let lines = |latencies: [f64; 5]| {
+            let seconds = (1_u32..).map(f64::from);
+            let points: Vec<Point> = seconds
+                .zip(latencies)
+                .map(|(seconds, us)| point(seconds, us))
+                .collect();
+            let mut page = String::new();
+            plots(&mut page, &points);
+            let (rates, latencies) = page.split_once("<h2>Latency</h2>").expect("two plots");
+            [rates, latencies].map(|plot| plot.matches("<polyline").count())
+        };
+        assert_eq!(lines([100.0, 110.0, 120.0, 100.0, 100.0]), [2, 3]);
+        // The rate is zero then, and has no gap.
+        assert_eq!(lines([100.0, 110.0, 0.0, 100.0, 100.0]), [2, 6]);
+    }
+}

@@ -33,8 +33,9 @@ const NOT_COMPARED: [&str; 14] = [
     // The ratios are computed here from the figures themselves.
     "comparisons",
 ];
-/// Fields with lists over time, which have no counterpart in another run.
-const SERIES: [&str; 5] = ["windows", "near", "far", "connections", "rates"];
+/// Fields with lists that are not compared: values over time have no counterpart in another run, and the spreads of the
+/// `runs` of static files are beside them.
+const SERIES: [&str; 6] = ["windows", "near", "far", "connections", "rates", "runs"];
 
 /// The list of totals over time, of which the last ones are compared.
 const TOTALS: &str = "marks";

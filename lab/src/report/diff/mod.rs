@@ -1,11 +1,11 @@
 //! The comparison of two runs, of two reports of one experiment, or of two results of `sluice bench`: the figures that
-//! differ, and whether they differ by more than the noise (see [`within_noise`]).
+//! differ, and whether they differ by more than the noise (see [`within_noise`]). If both runs have one round of a figure,
+//! its noise is unknown.
 //!
 //! All numbers of both reports are compared, by their place. If a rival was measured in the same run, the ratio of
-//! Sluice's figure to the rival's is compared, too. If the ratios to all rivals differ within the noise, so does Sluice's
-//! figure, since the machine has changed for all of them.
-//!
-//! A result of `sluice bench` is one round, so the noise of its figures is unknown.
+//! Sluice's figure to the rival's is compared, too. If the figures of all rivals differ in the same direction by more than
+//! the noise, and the ratios to them within it, the machine has changed for all of them: so Sluice's figure differs within
+//! the noise.
 
 mod figures;
 mod rivals;
@@ -69,9 +69,6 @@ pub struct Report {
     pub missing: Vec<Missing>,
     /// Remarks: experiments that only one of both has, and different machines, commands and settings.
     pub notes: Vec<String>,
-    /// Whether each report is one round, so that the noise of its figures is unknown.
-    #[serde(skip)]
-    has_unknown_noise: bool,
 }
 
 /// Compares two records of runs, two reports of one experiment, or two results of a load.
@@ -90,7 +87,6 @@ pub fn compare(before: &Value, after: &Value) -> anyhow::Result<Report> {
                 "one file is a result of sluice bench, the other one is not"
             );
             same_experiment(names, before, after)?;
-            report.has_unknown_noise = is_load;
             report.data("", before, after);
         }
         _ => anyhow::bail!("one file is the record of a run (run.json), the other one is not"),
@@ -208,12 +204,11 @@ impl Report {
                     .push(missing(experiment, path, Some(old), None));
                 continue;
             };
-            let (of_rivals, is_all_noise) = ratios.remove(path).unwrap_or_default();
+            let (of_rivals, has_machine_changed) = ratios.remove(path).unwrap_or_default();
             if old.median == new.median {
                 self.equal += 1;
             } else {
-                let is_noise = within_noise(old, new) || is_all_noise;
-                let is_noise = (!self.has_unknown_noise).then_some(is_noise);
+                let is_noise = verdict(old, new).map(|is_noise| is_noise || has_machine_changed);
                 self.differences
                     .push(difference(experiment, path, old, new, is_noise));
             }
@@ -245,7 +240,7 @@ impl Report {
     }
 
     /// Compares the ratios of Sluice's figures to those of rivals. Returns for each of Sluice's figures the ratios that
-    /// differ, and whether all of them do so within the noise.
+    /// differ, and whether the figures of all rivals show that the machine has changed.
     fn ratios(
         &mut self,
         experiment: &str,
@@ -261,14 +256,16 @@ impl Report {
             let Some(new) = new.get(&old.path) else {
                 continue;
             };
-            let is_noise = within_noise(&old.ratio, new);
-            let (differences, is_all_noise) =
+            let is_noise = verdict(&old.ratio, new);
+            let own = direction(&old.own, before, after);
+            // A rival whose rounds differ much makes the ratio's noise large, so the ratio alone excuses nothing.
+            let is_moved = own.is_some() && own == direction(&old.rival, before, after);
+            let (differences, has_machine_changed) =
                 found.entry(old.own).or_insert_with(|| (Vec::new(), true));
-            *is_all_noise &= is_noise;
+            *has_machine_changed &= is_noise == Some(true) && is_moved;
             match old.ratio.median == new.median {
                 true => self.equal += 1,
                 false => {
-                    let is_noise = Some(is_noise);
                     differences.push(difference(experiment, &old.path, &old.ratio, new, is_noise));
                 }
             }
@@ -276,13 +273,19 @@ impl Report {
         found
     }
 
-    /// Renders the table of differences, those beyond the noise first, the figures that only one report has, and the
-    /// notes.
+    /// Renders the table of differences, those beyond the noise first and those within it last, the figures that only one
+    /// report has, and the notes.
     pub fn render(&self) -> String {
         let titles = ["figure", "before", "after", "ratio", ""].map(|title| (title, ""));
         let mut differences: Vec<&Difference> = self.differences.iter().collect();
-        differences.sort_by_key(|difference| difference.within_noise == Some(true));
-        let rows: Vec<Vec<String>> = differences.into_iter().map(Difference::cells).collect();
+        differences.sort_by_key(|difference| match difference.within_noise {
+            Some(false) => 0,
+            None => 1,
+            Some(true) => 2,
+        });
+        let is_noise_known = self.is_noise_known();
+        let rows = differences.into_iter();
+        let rows: Vec<Vec<String>> = rows.map(|one| one.cells(is_noise_known)).collect();
         let mut text = match rows.is_empty() {
             true => String::new(),
             false => format!("{}\n", plain(&titles, &rows)),
@@ -310,26 +313,53 @@ impl Report {
 }
 
 impl Report {
+    /// Returns the number of differences with this verdict on the noise.
+    fn count(&self, within_noise: Option<bool>) -> usize {
+        let all = self.differences.iter();
+        all.filter(|one| one.within_noise == within_noise).count()
+    }
+
+    /// Whether the noise of any difference is known.
+    fn is_noise_known(&self) -> bool {
+        self.count(None) < self.differences.len()
+    }
+
     /// Returns the numbers of figures that differ and of equal ones, and the rule for the noise.
     fn counts(&self) -> String {
-        let all = self.differences.len();
-        if self.has_unknown_noise {
+        let (unknown, equal) = (self.count(None), self.equal);
+        if unknown > 0 && !self.is_noise_known() {
             return format!(
-                "figures that differ: {all}, equal: {}\n\
-                 One round each: the noise is unknown, so a difference may show nothing. Repeat both runs in turn.\n",
-                self.equal
+                "figures that differ: {unknown}, equal: {equal}\n\
+                 One round each: the noise is unknown, so a difference may show nothing. Repeat both runs in turn.\n"
             );
         }
-        let beyond = self.differences.iter();
-        let beyond = beyond.filter(|one| one.within_noise == Some(false)).count();
+        let (beyond, within) = (self.count(Some(false)), self.count(Some(true)));
+        let (unknown, one_round) = match unknown {
+            0 => (String::new(), ""),
+            _ => (
+                format!(", with unknown noise: {unknown}"),
+                "With one round in both, the noise is unknown, so a difference may show nothing.\n",
+            ),
+        };
         format!(
-            "figures that differ by more than the noise: {beyond}, within it: {}, equal: {}\n\
-             A difference is within the noise if {}.\n",
-            all - beyond,
-            self.equal,
+            "figures that differ by more than the noise: {beyond}, within it: {within}{unknown}, equal: {equal}\n\
+             A difference is within the noise if {}.\n{one_round}",
             noise_rule()
         )
     }
+}
+
+/// Returns whether a difference is within the noise; `None` if that is unknown, since both figures have one round.
+fn verdict(old: &Spread, new: &Spread) -> Option<bool> {
+    let has_rounds = old.rounds.len() > 1 || new.rounds.len() > 1;
+    has_rounds.then(|| within_noise(old, new))
+}
+
+/// Returns whether a figure has grown by more than the noise (`Some(true)`) or has become smaller (`Some(false)`); `None`
+/// if it differs within the noise, or if that is unknown.
+fn direction(path: &Path, before: &Figures, after: &Figures) -> Option<bool> {
+    let (old, new) = (before.get(path)?, after.get(path)?);
+    (verdict(old, new) == Some(false)).then_some(new.median > old.median)
 }
 
 fn by_name(run: &Run) -> HashMap<&str, &Step> {
@@ -377,9 +407,11 @@ fn missing(
 }
 
 impl Difference {
-    fn cells(&self) -> Vec<String> {
+    /// Returns the cells of the table. An unknown noise is named if that of other differences is known.
+    fn cells(&self, is_noise_known: bool) -> Vec<String> {
         let verdict = match self.within_noise {
             Some(true) => "within the noise",
+            None if is_noise_known => "noise unknown",
             Some(false) | None => "",
         };
         let ratio = self.ratio.map(|ratio| format!("{ratio:.2}"));

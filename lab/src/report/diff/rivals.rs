@@ -15,6 +15,8 @@ const ORIGIN: &str = "origin";
 pub(super) struct Relative {
     /// Name of Sluice's figure.
     pub(super) own: Path,
+    /// Name of the rival's figure.
+    pub(super) rival: Path,
     /// Name of the ratio.
     pub(super) path: Path,
     /// The ratio.
@@ -53,11 +55,15 @@ pub(super) fn relative(figures: &Figures) -> Vec<Relative> {
         let name = &path[place];
         for (rival, theirs) in rivals.get(&hole(path, place)).into_iter().flatten() {
             if let Some(ratio) = quotient(spread, theirs).filter(|_| is_alike(name, rival)) {
-                let mut named = path.clone();
-                named[place] = format!("{name} / {rival}");
+                let named = |name: String| {
+                    let mut named = path.clone();
+                    named[place] = name;
+                    named
+                };
                 found.push(Relative {
                     own: path.clone(),
-                    path: named,
+                    rival: named((*rival).to_owned()),
+                    path: named(format!("{name} / {rival}")),
                     ratio,
                 });
             }
@@ -114,6 +120,8 @@ mod tests {
             row("nginx whole", [3.0, 0.0]),
         ] });
         let found = relative(&Figures::of(&report));
+        let rivals: Vec<String> = found.iter().map(|one| one.rival.join(": ")).collect();
+        assert_eq!(rivals, ["nginx slice: cold", "nginx whole: cold"]);
         let found: Vec<(String, &[f64])> = found
             .iter()
             .map(|one| (one.path.join(": "), &one.ratio.rounds[..]))

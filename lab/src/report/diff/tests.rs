@@ -3,11 +3,22 @@
 use super::*;
 use serde_json::json;
 
+/// Returns a spread with these rounds.
+fn rounds(values: &[f64]) -> Value {
+    json!(Spread::of(values.to_vec()).expect("finite"))
+}
+
+/// Returns the report of an experiment whose rounds are all equal.
 fn experiment(p99: f64, rival: f64) -> Value {
+    measured(&[p99; 3], &[rival; 3])
+}
+
+/// Returns the report of an experiment with these rounds of Sluice and of a rival.
+fn measured(p99: &[f64], rival: &[f64]) -> Value {
     json!({
         "seed": 1, "rounds": 3,
         "figures": [{ "key": "p99", "what": "99th percentile", "unit": "ms", "goal": { "most": 1.0 },
-            "sluice": p99, "rival": rival, "met": true }],
+            "sluice": rounds(p99), "rival": rounds(rival), "met": true }],
         "rows": [{ "name": "Sluice auto", "ms": { "cold": { "first": 5.0, "total": 6.0 } } }],
     })
 }
@@ -66,19 +77,112 @@ fn a_rival_that_changes_as_much_shows_that_the_machine_did() {
 }
 
 #[test]
-fn rounds_are_compared_by_their_ranges() {
-    let rounds = |values: [f64; 3]| {
-        let spread = Spread::of(values.to_vec()).expect("finite");
-        json!({ "rows": [{ "name": "Sluice", "rate": 7, "held": spread }] })
+fn a_noisy_rival_does_not_hide_that_sluice_became_slower() {
+    let sluice = "99th percentile (ms): Sluice";
+    let verdicts = |before: &[f64], after: &[f64]| {
+        let before = measured(&[50.0, 51.0, 52.0], before);
+        let report = compare(&before, &measured(&[70.0, 71.0, 72.0], after)).expect("comparable");
+        let ratio = only(&report, "99th percentile (ms): Sluice / rival").within_noise;
+        (only(&report, sluice).within_noise, ratio)
     };
-    let one = rounds([10.0, 12.0, 15.0]);
-    let near = compare(&one, &rounds([14.0, 15.0, 16.0])).expect("comparable");
+    let noisy = [800.0, 400.0, 1200.0];
+    assert_eq!(verdicts(&noisy, &noisy), (Some(false), Some(true)));
+    // The rival differs in the other direction, and then within its noise.
+    let less = [300.0, 350.0, 380.0];
+    assert_eq!(verdicts(&noisy, &less).0, Some(false));
+    let more = [1300.0, 600.0, 1700.0];
+    assert_eq!(verdicts(&noisy, &more).0, Some(false));
+    let clear = ([50.0, 50.0, 51.0], [70.0, 70.0, 71.0]);
+    assert_eq!(verdicts(&clear.0, &clear.1), (Some(true), Some(true)));
+}
+
+#[test]
+fn all_rivals_have_to_change_as_much_as_sluice() {
+    let report = |sluice: f64, nginx: f64, h2o: f64| {
+        let row = |name: &str, value: f64| json!({ "name": name, "ms": rounds(&[value; 3]) });
+        json!({ "rows": [row("Sluice", sluice), row("nginx", nginx), row("h2o", h2o)] })
+    };
+    let before = report(10.0, 20.0, 30.0);
+    let one = compare(&before, &report(15.0, 30.0, 30.0)).expect("comparable");
+    assert_eq!(only(&one, "Sluice: ms").within_noise, Some(false));
+    let both = compare(&before, &report(15.0, 30.0, 45.0)).expect("comparable");
+    assert_eq!(only(&both, "Sluice: ms").within_noise, Some(true));
+}
+
+#[test]
+fn the_noise_of_figures_with_one_round_is_unknown() {
+    let report = |cut: u64, held: &[f64]| {
+        let row = |name: &str| json!({ "name": name, "cut": cut, "held": rounds(held) });
+        json!({ "rows": [row("Sluice"), row("nginx")] })
+    };
+    let before = report(17, &[10.0, 10.5]);
+    let compared = compare(&before, &report(20, &[20.0, 20.5])).expect("comparable");
+    assert_eq!(only(&compared, "Sluice: cut").within_noise, None);
+    assert_eq!(only(&compared, "nginx: held").within_noise, Some(false));
+    let text = compared.render();
+    assert!(
+        text.contains("than the noise: 1, within it: 1, with unknown noise: 2, equal: 2\n"),
+        "{text}"
+    );
+    assert_eq!(text.matches("noise unknown\n").count(), 2, "{text}");
+    let place = |name: &str| text.find(name).expect("a row");
+    assert!(place("nginx: held") < place("Sluice: cut"), "{text}");
+    assert!(place("Sluice: cut") < place("Sluice: held"), "{text}");
+    // One round beside several of the other run shows whether the difference is larger than their noise.
+    let several = compare(&report(17, &[10.0]), &report(17, &[20.0, 20.5])).expect("comparable");
+    assert_eq!(only(&several, "nginx: held").within_noise, Some(false));
+    // If nothing is known, the text says so once.
+    let text = compare(&report(17, &[1.0, 1.0]), &report(20, &[1.0, 1.0]));
+    let text = text.expect("comparable").render();
+    assert!(
+        text.contains("figures that differ: 2, equal: 4\nOne round each"),
+        "{text}"
+    );
+    assert!(!text.contains("noise unknown"), "{text}");
+}
+
+#[test]
+fn single_rounds_of_static_files_are_compared_by_their_spreads_alone() {
+    let report = |max: f64| {
+        let rates = [100.0, 101.0, 102.0];
+        let run = |rate: f64| json!({ "rate": rate, "latency": { "max_us": max } });
+        let part = json!({ "rate": rounds(&rates), "runs": rates.map(run) });
+        let rising = json!({ "held": rounds(&rates), "runs": [{ "ramp": { "errors": max } }] });
+        let server = |name: &str| json!({ "name": name, "keepalive": part, "rising": rising });
+        json!({ "rounds": 3, "servers": [server("Sluice"), server("nginx")] })
+    };
+    let names: Vec<String> = Figures::of(&report(1.0))
+        .all
+        .iter()
+        .map(|(path, _)| path.join(": "))
+        .collect();
+    assert_eq!(
+        names,
+        [
+            "servers: Sluice: keepalive: rate",
+            "servers: Sluice: rising: held",
+            "servers: nginx: keepalive: rate",
+            "servers: nginx: rising: held",
+        ]
+    );
+    // The longest latency of each round differs between runs of one build.
+    let compared = compare(&report(1.0), &report(7.0)).expect("comparable");
+    assert!(compared.differences.is_empty(), "{compared:#?}");
+}
+
+#[test]
+fn rounds_are_compared_by_their_ranges() {
+    let report = |values: [f64; 3]| {
+        json!({ "rows": [{ "name": "Sluice", "rate": 7, "held": rounds(&values) }] })
+    };
+    let one = report([10.0, 12.0, 15.0]);
+    let near = compare(&one, &report([14.0, 15.0, 16.0])).expect("comparable");
     assert!(is_noise(&near, "Sluice: held"), "{near:?}");
-    let far = compare(&one, &rounds([15.5, 15.6, 16.0])).expect("comparable");
+    let far = compare(&one, &report([15.5, 15.6, 16.0])).expect("comparable");
     assert!(!is_noise(&far, "Sluice: held"), "{far:?}");
     // Rounds replace the median beside them.
     let both = |values: [f64; 3]| {
-        let mut report = rounds(values);
+        let mut report = report(values);
         let spread = report["rows"][0]
             .as_object_mut()
             .expect("a row")
@@ -116,14 +220,18 @@ fn totals_over_time_are_compared_at_their_end() {
 
 #[test]
 fn a_zero_that_changes_has_no_ratio_and_is_no_noise() {
-    let wrong = |count: u64| json!({ "rows": [{ "name": "Sluice auto", "wrong": count }] });
-    let report = compare(&wrong(0), &wrong(1)).expect("comparable");
+    let wrong = |count: f64| {
+        let count = rounds(&[count; 3]);
+        json!({ "rows": [{ "name": "Sluice auto", "wrong": count }] })
+    };
+    let report = compare(&wrong(0.0), &wrong(1.0)).expect("comparable");
     let difference = only(&report, "Sluice auto: wrong");
     assert_eq!(
         (difference.ratio, difference.within_noise),
         (None, Some(false))
     );
-    assert_eq!(compare(&wrong(0), &wrong(0)).expect("comparable").equal, 1);
+    let same = compare(&wrong(0.0), &wrong(0.0)).expect("comparable");
+    assert_eq!(same.equal, 1);
 }
 
 #[test]
