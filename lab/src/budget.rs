@@ -267,6 +267,18 @@ per request  bytes that the origin sent per request since the previous row
 ";
 
 impl Report {
+    /// Fails if a request was not answered with the right byte: the origin's traffic says little then.
+    pub fn check(&self) -> anyhow::Result<()> {
+        let last = self.marks.last();
+        let (right, not_right) = last.map_or((0, 0), |mark| (mark.right, mark.not_right));
+        anyhow::ensure!(
+            not_right == 0,
+            "{not_right} of {} requests were not answered with the right byte",
+            right + not_right
+        );
+        Ok(())
+    }
+
     /// Renders a table of the measurements and an explanation of its columns.
     pub fn render(&self) -> String {
         let budget = match self.client_budget {
@@ -338,6 +350,11 @@ mod tests {
             ],
             configurations: Configurations::default(),
         };
+        assert!(report.check().is_ok());
+        let mut failed = report.clone();
+        failed.marks[1].not_right = 3;
+        let error = failed.check().expect_err("a failure").to_string();
+        assert!(error.starts_with("3 of 1067 requests"), "{error}");
         let text = report.render();
         assert!(
             text.contains("  1048576\n") && text.contains("  100.0         1000\n"),

@@ -413,7 +413,8 @@ fn budget(args: &BudgetArgs) -> anyhow::Result<()> {
         ..budget::Options::new(args.common.program()?)
     };
     let report = budget::run(&options, &progress)?;
-    args.common.print(&report, &report.render())
+    args.common.print(&report, &report.render())?;
+    report.check()
 }
 
 /// Runs the experiment. The command does not fail when a goal is missed, since times depend on the

@@ -19,7 +19,7 @@ pub struct Case {
     pub name: &'static str,
     /// Whether the proxy keeps idle connections to the server (nginx: `keepalive` in the upstream block).
     pub upstream_keepalive: bool,
-    /// Whether the proxy's requests have `Connection: close`.
+    /// Whether the proxy's requests have `Connection: close`, if the proxy has a setting for that (nginx).
     pub close_requests: bool,
     /// Whether the server keeps connections open after a response, for 300 s.
     pub server_keeps: bool,

@@ -35,11 +35,17 @@ impl ProxyKind {
         matches!(self, ProxyKind::Sluice(_))
     }
 
+    /// Whether the proxy's requests have `Connection: close` in this case. Sluice has one setting for both properties of the
+    /// proxy: its requests have `Connection: close` if it keeps no idle connections.
+    pub(super) fn closes_requests(&self, case: Case) -> bool {
+        match self {
+            ProxyKind::Sluice(_) => !case.upstream_keepalive,
+            ProxyKind::Nginx => case.close_requests,
+        }
+    }
+
     /// Starts the proxy in front of `server`, with its access log in the file `log`. Dropping the returned value ends the
     /// proxy, which completes its access log first.
-    ///
-    /// Sluice has one setting for both properties of the proxy: without idle connections, its requests have
-    /// `Connection: close`.
     pub(super) fn start(
         &self,
         case: Case,
@@ -64,7 +70,7 @@ impl ProxyKind {
             ProxyKind::Nginx => {
                 let options = NginxOptions {
                     keepalive: case.upstream_keepalive,
-                    close: case.close_requests,
+                    close: self.closes_requests(case),
                     access_log: Some((log.to_owned(), NGINX_FORMAT.to_owned())),
                     // With tcp_nopush, nginx delays the ends of responses.
                     nopush: false,
@@ -73,5 +79,21 @@ impl ProxyKind {
                 Ok(Server::Rival(options.start()?))
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn requests_of_sluice_close_whenever_it_keeps_no_idle_connections() {
+        let closing = |proxy: ProxyKind| {
+            let cases = Case::all().filter(|case| proxy.closes_requests(*case));
+            cases.map(|case| case.name).collect::<Vec<_>>()
+        };
+        let sluice = ProxyKind::Sluice(PathBuf::new());
+        assert_eq!(closing(sluice), ["A", "B", "C", "loaded, close"]);
+        assert_eq!(closing(ProxyKind::Nginx), ["A", "loaded, close"]);
     }
 }

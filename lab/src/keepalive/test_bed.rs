@@ -145,7 +145,7 @@ impl TestBed {
             case: case.name.to_owned(),
             load: case.load,
             upstream_keepalive: case.upstream_keepalive,
-            close_requests: case.close_requests,
+            close_requests: proxy.closes_requests(case),
             server_keeps: case.server_keeps,
             requests: load.requests,
             errors: load.errors.total(),

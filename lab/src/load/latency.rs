@@ -57,12 +57,12 @@ impl Latency {
 }
 
 /// The form of a distribution in JSON: `null` if there are no latencies, because zeros would look like fast responses.
-pub(super) mod or_null {
+pub(crate) mod or_null {
     use serde::{Deserialize as _, Deserializer, Serialize as _, Serializer};
 
     use super::Latency;
 
-    pub(in super::super) fn serialize<S: Serializer>(
+    pub(crate) fn serialize<S: Serializer>(
         latency: &Latency,
         serializer: S,
     ) -> Result<S::Ok, S::Error> {

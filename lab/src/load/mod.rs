@@ -41,6 +41,7 @@ pub use counts::{Live, Recent};
 pub use engine::run;
 pub use handshake::{HandshakeError, HandshakeFailure};
 pub use latency::Latency;
+pub(crate) use latency::or_null::serialize as serialize_latency;
 pub use targets::{Choice, Replayed};
 pub use threads::run_on_threads;
 pub use tls::LoadTls;

@@ -17,6 +17,7 @@ use crate::caches::{self, Rival};
 use crate::configurations::Configurations;
 use crate::disk::{Profile, Usage};
 use crate::figures::{self, Figure, Measured, Spec};
+pub use slow::LayoutSpread;
 use slow::Subject;
 use test_bed::TestBed;
 
@@ -275,6 +276,8 @@ pub struct LayoutRow {
     pub over: f64,
     /// Activity of each disk.
     pub disks: Vec<Usage>,
+    /// Values of all rounds; `None` if there are none.
+    pub spread: Option<LayoutSpread>,
 }
 
 /// Results of the machine's disk with a closed loop. Medians; rates in bytes per second.
@@ -406,20 +409,17 @@ impl Trial<'_> {
         }
     }
 
-    /// Measures nginx, which has only one layout of its own: a cache on each disk. For each number of disks, the faster
-    /// of two configurations counts: writes in the workers, or in threads. btrfs makes mirrors and stripes; they are
-    /// compared with one disk that has btrfs, too.
+    /// Measures nginx, which has only one layout of its own: a cache on each disk. Of two configurations, writes in the
+    /// workers or in threads, the one that is faster on one disk counts for all figures. btrfs makes mirrors and stripes;
+    /// they are compared with one disk that has btrfs, too.
     fn slow_nginx(&mut self) {
-        let mut faster = |disks| {
-            let rows = [false, true].map(|threads| {
-                let row = self.layout(Subject::Nginx(disks, threads));
-                row.map(|row| (row, threads))
-            });
-            let rows = rows.into_iter().flatten();
-            rows.max_by(|(one, _), (other, _)| one.ratio.total_cmp(&other.ratio))
-        };
-        let (single, hash) = (faster(1), faster(2));
-        let Some((single, threads)) = single else {
+        let mut both =
+            |disks| [false, true].map(|threads| self.layout(Subject::Nginx(disks, threads)));
+        let (single, hash) = (both(1), both(2));
+        let rows = single.into_iter().zip(hash).zip([false, true]);
+        let rows = rows.filter_map(|((single, hash), threads)| Some((single?, hash, threads)));
+        let faster = rows.max_by(|(one, ..), (other, ..)| one.ratio.total_cmp(&other.ratio));
+        let Some((single, hash, threads)) = faster else {
             return;
         };
         let joined = |profile| Subject::NginxJoined(profile, threads);
@@ -433,7 +433,7 @@ impl Trial<'_> {
         if let Some(over) = most_over(self.layouts.iter().filter(|row| is_of_nginx(row))) {
             nginx.put("over", over);
         }
-        if let Some((hash, _)) = hash {
+        if let Some(hash) = hash {
             nginx.put("hash", hash.stored / single.stored.max(1.0));
         }
         for (base, rows) in base.into_iter().zip(others) {

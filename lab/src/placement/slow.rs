@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use anyhow::Context as _;
+use serde::Serialize;
 
 use super::test_bed::{Asking, PLAIN, Phase, Server, Storage, TestBed, middle};
 use super::{Layout, LayoutRow, Options};
@@ -11,12 +12,45 @@ use crate::configurations::Configurations;
 use crate::disk::{JoinedDisks, Pace, Profile, SlowDisk, Usage};
 use crate::rivals::{NginxMode, NginxOptions};
 use crate::scratch::Folder;
+use crate::spread::Spread;
 
 /// Duration in seconds of the warm-up load before the first measured run.
 const WARM_UP_SECONDS: f64 = 0.5;
 
 /// Capacity of a disk divided by the size of its cache, so that a cache that uses too much space is detected.
 const ROOM: u64 = 2;
+
+/// Values of all rounds of a layout, under the names of the medians.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct LayoutSpread {
+    /// Bytes per second to clients, with the cache bypassed.
+    pub plain: Spread,
+    /// Bytes per second to clients, with the cache.
+    pub clients: Spread,
+    /// `clients / plain`.
+    pub ratio: Spread,
+    /// Bytes per second stored by the cache. Bytes that a mirror writes twice count once.
+    pub stored: Spread,
+}
+
+impl LayoutSpread {
+    /// Returns the values of these rounds without and with the cache, which writes each byte `copies` times; `None` without
+    /// rounds.
+    fn of(plain: &[Phase], cached: &[Phase], copies: usize) -> Option<LayoutSpread> {
+        let stored = |phase: &Phase| {
+            let written = phase.disks.iter().map(|disk| disk.written_bytes);
+            written.sum::<f64>() / copies as f64
+        };
+        let ratios = plain.iter().zip(cached);
+        let ratios = ratios.map(|(plain, cached)| cached.rate / plain.rate.max(1.0));
+        Some(LayoutSpread {
+            plain: Spread::of(plain.iter().map(|phase| phase.rate).collect())?,
+            clients: Spread::of(cached.iter().map(|phase| phase.rate).collect())?,
+            ratio: Spread::of(ratios.collect())?,
+            stored: Spread::of(cached.iter().map(stored).collect())?,
+        })
+    }
+}
 
 /// The server under test and its layout.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -154,8 +188,11 @@ fn mean_written(disks: &[Usage]) -> f64 {
 }
 
 fn row(subject: Subject, plain: &[Phase], cached: &[Phase]) -> LayoutRow {
-    let ratios = plain.iter().zip(cached);
-    let ratios = ratios.map(|(plain, cached)| cached.rate / plain.rate.max(1.0));
+    let spread = LayoutSpread::of(plain, cached, subject.copies());
+    let middle_of = |pick: fn(&LayoutSpread) -> &Spread| {
+        let spread = spread.as_ref().map(pick);
+        spread.map_or(0.0, |spread| spread.median)
+    };
     let count = cached.first().map_or(0, |phase| phase.disks.len());
     let disk = |number: usize, of: fn(&Usage) -> f64| {
         middle(cached, |phase| phase.disks.get(number).map_or(0.0, of))
@@ -170,17 +207,17 @@ fn row(subject: Subject, plain: &[Phase], cached: &[Phase]) -> LayoutRow {
             utilization: disk(number, |usage| usage.utilization),
         })
         .collect();
-    let written: f64 = disks.iter().map(|disk| disk.written_bytes).sum();
     LayoutRow {
         name: subject.name(),
-        plain: middle(plain, |phase| phase.rate),
-        clients: middle(cached, |phase| phase.rate),
-        ratio: crate::bench::median(ratios.collect()).unwrap_or_default(),
-        stored: written / subject.copies() as f64,
+        plain: middle_of(|spread| &spread.plain),
+        clients: middle_of(|spread| &spread.clients),
+        ratio: middle_of(|spread| &spread.ratio),
+        stored: middle_of(|spread| &spread.stored),
         shed: middle(cached, |phase| phase.shed as f64 / phase.seconds.max(1e-9)),
         hits: middle(cached, |phase| phase.hits),
         over: cached.iter().map(|phase| phase.over).fold(0.0, f64::max),
         disks,
+        spread,
     }
 }
 
@@ -237,4 +274,45 @@ pub(super) fn start_nginx(
     wanted.threads = threads;
     wanted.plain = Some(PLAIN.to_owned());
     Ok(Server::Rival(wanted.start()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_row_has_the_medians_of_its_rounds_and_the_rounds() {
+        let phase = |rate: f64, written: [f64; 2]| Phase {
+            rate,
+            bytes: 0,
+            seconds: 1.0,
+            cpu_ns: 0.0,
+            hits: 0.0,
+            disks: written
+                .map(|written_bytes| Usage {
+                    written_bytes,
+                    ..Usage::default()
+                })
+                .to_vec(),
+            over: 0.5,
+            written: 0,
+            shed: 0,
+        };
+        let plain = [100.0, 200.0, 400.0].map(|rate| phase(rate, [0.0; 2]));
+        let cached = [
+            phase(50.0, [30.0, 10.0]),
+            phase(180.0, [10.0, 40.0]),
+            phase(300.0, [20.0, 20.0]),
+        ];
+        let row = row(Subject::Sluice(Layout::Mirror), &plain, &cached);
+        assert_eq!((row.plain, row.clients), (200.0, 180.0));
+        assert_eq!((row.ratio, row.stored), (0.75, 20.0));
+        let spread = row.spread.expect("rounds");
+        assert_eq!(spread.ratio.rounds, [0.5, 0.9, 0.75]);
+        assert_eq!(spread.stored.rounds, [20.0, 25.0, 20.0]);
+        assert_eq!(spread.plain.rounds, [100.0, 200.0, 400.0]);
+        assert_eq!(spread.clients.rounds, [50.0, 180.0, 300.0]);
+        assert_eq!(row.disks[1].written_bytes, 20.0);
+        assert_eq!(LayoutSpread::of(&[], &[], 1), None);
+    }
 }

@@ -161,6 +161,7 @@ mod tests {
                 hits: 0.0,
                 over: 1.0,
                 disks: vec![disk; 2],
+                spread: None,
             }],
             real: vec![RealRow {
                 name: "Sluice, no cache".to_owned(),

@@ -11,7 +11,7 @@ use crate::LOAD_CORE;
 use crate::bench::contest::{SOURCES, Server};
 use crate::bench::{median, pages};
 use crate::configurations::Configurations;
-use crate::load::{self, LoadPlan, LoadResult, Window};
+use crate::load::{self, Latency, LoadPlan, LoadResult, Window};
 use crate::scratch::Folder;
 
 /// Number of files, which are requested in turn.
@@ -39,10 +39,11 @@ pub(crate) const BUSY: f64 = 0.9;
 /// Results of one server: medians over all rounds.
 pub(super) struct ServerResult {
     pub(super) held: f64,
-    /// Latency at half of the held rate, in microseconds.
-    pub(super) p50_us: f64,
-    pub(super) p99_us: f64,
-    /// The first server's 99th percentile at half of this server's held rate; `None` for the first server itself.
+    /// Latency at half of the held rate, in microseconds; `None` if a run had no good response.
+    pub(super) p50_us: Option<f64>,
+    pub(super) p99_us: Option<f64>,
+    /// The first server's 99th percentile at half of this server's held rate; `None` for the first server itself, or if a run
+    /// had no good response.
     pub(super) same_p99_us: Option<f64>,
 }
 
@@ -140,24 +141,25 @@ fn half_rates(
         .collect();
     let halves = run_at_half_rate(options, &runs, progress)?;
     let failed = halves.iter().flatten().map(|run| run.errors.total()).sum();
-    let of = |place: usize, pick: fn(&LoadResult) -> f64| {
-        let runs = halves.get(place).into_iter().flatten();
-        median(runs.map(pick).collect())
-    };
+    let of = |place: usize, pick: fn(&Latency) -> f64| middle(halves.get(place)?, pick);
     let same = |place: usize| match place {
         0 => None,
-        _ => of(held.len() + place - 1, |run| run.latency.p99_us),
+        _ => of(held.len() + place - 1, |latency| latency.p99_us),
     };
-    let servers = held.iter().enumerate().map(|(place, held)| {
-        Some(ServerResult {
-            held: *held,
-            p50_us: of(place, |run| run.latency.p50_us)?,
-            p99_us: of(place, |run| run.latency.p99_us)?,
-            same_p99_us: same(place),
-        })
+    let servers = held.iter().enumerate().map(|(place, held)| ServerResult {
+        held: *held,
+        p50_us: of(place, |latency| latency.p50_us),
+        p99_us: of(place, |latency| latency.p99_us),
+        same_p99_us: same(place),
     });
-    let servers: Option<Vec<_>> = servers.collect();
-    Ok((servers.context("a run at half of the rate")?, failed))
+    Ok((servers.collect(), failed))
+}
+
+/// Returns the median of a percentile over these runs; `None` if one of them had no good response, and so no latency.
+fn middle(runs: &[LoadResult], pick: fn(&Latency) -> f64) -> Option<f64> {
+    let known = |run: &LoadResult| (!run.latency.is_empty()).then(|| pick(&run.latency));
+    let all: Option<Vec<f64>> = runs.iter().map(known).collect();
+    median(all?)
 }
 
 /// Runs each server at its rate, in turns, once per round. Returns all results for each.
@@ -365,6 +367,22 @@ mod tests {
 
     fn rate(medians: &[f64]) -> Option<u64> {
         held(&windows(medians)).map(|window| window.offered)
+    }
+
+    #[test]
+    fn a_percentile_without_good_responses_is_not_measured() {
+        let run = |us: f64| LoadResult {
+            latency: Latency {
+                p99_us: us,
+                max_us: us,
+                ..Latency::default()
+            },
+            ..LoadResult::default()
+        };
+        let p99 = |latency: &Latency| latency.p99_us;
+        assert_eq!(middle(&[run(3.0), run(5.0), run(4.0)], p99), Some(4.0));
+        assert_eq!(middle(&[run(3.0), run(0.0), run(4.0)], p99), None);
+        assert_eq!(middle(&[], p99), None);
     }
 
     #[test]

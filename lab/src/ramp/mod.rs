@@ -147,9 +147,10 @@ pub fn run(options: &Options, progress: &dyn Fn(&str)) -> anyhow::Result<Report>
         if rival.held > 0.0 {
             sluice.put("held_ratio", own.held / rival.held);
         }
-        sluice.put("p99_ratio", own.p99_us / rival.p99_us);
-        if let Some(same) = rival.same_p99_us {
-            sluice.put("p99_same", same / rival.p99_us);
+        for (key, p99) in [("p99_ratio", own.p99_us), ("p99_same", rival.same_p99_us)] {
+            if let (Some(own), Some(rival)) = (p99, rival.p99_us) {
+                sluice.put(key, own / rival);
+            }
         }
     }
     Ok(Report {
@@ -168,7 +169,10 @@ pub fn run(options: &Options, progress: &dyn Fn(&str)) -> anyhow::Result<Report>
 fn figures_of(one: &climb::ServerResult) -> Measured {
     let mut measured = Measured::default();
     measured.put("held", one.held);
-    measured.put("p50", one.p50_us / 1000.0);
-    measured.put("p99", one.p99_us / 1000.0);
+    for (key, us) in [("p50", one.p50_us), ("p99", one.p99_us)] {
+        if let Some(us) = us {
+            measured.put(key, us / 1000.0);
+        }
+    }
     measured
 }

@@ -255,7 +255,7 @@ pub(super) fn machine_table(run: &Run) -> Table {
     row("kernel", known(&machine.kernel));
     row("distribution", known(&machine.distribution));
     if let Some(disk) = &machine.disk {
-        let kind = match disk.rotates {
+        let kind = match machine.rotating_disk() {
             Some(true) => ", rotating",
             Some(false) => ", not rotating",
             None => "",

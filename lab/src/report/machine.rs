@@ -44,7 +44,8 @@ pub struct Disk {
     pub source: String,
     /// Free bytes.
     pub free: u64,
-    /// Whether the device is a rotating disk, as the kernel reports it.
+    /// Whether the device is a rotating disk, as the kernel reports it. The kernel often calls a hypervisor's disk rotating
+    /// that is none (see [`Machine::rotating_disk`]).
     pub rotates: Option<bool>,
 }
 
@@ -75,6 +76,13 @@ impl Identity {
 }
 
 impl Machine {
+    /// Whether the disk is a rotating one; `None` if that is unknown, as in a virtual machine, whose kernel does not know the
+    /// hypervisor's disk.
+    pub fn rotating_disk(&self) -> Option<bool> {
+        let disk = self.disk.as_ref().filter(|_| self.is_virtual != Some(true));
+        disk?.rotates
+    }
+
     /// Returns descriptions of the properties that differ from `other`, each with both values: first this one's. State, such
     /// as the free space of the disk, is no property.
     pub fn differences(&self, other: &Machine) -> Vec<String> {
@@ -108,7 +116,7 @@ impl Machine {
             ("virtual machine", self.is_virtual.map(yes)),
             ("file system", disk.map(|disk| disk.file_system.clone())),
             ("disk", disk.map(|disk| disk.source.clone())),
-            ("rotating disk", disk.and_then(|disk| disk.rotates).map(yes)),
+            ("rotating disk", self.rotating_disk().map(yes)),
             ("clock policy", self.governor.clone()),
         ];
         let known = known
@@ -288,6 +296,35 @@ mod tests {
             server("h2o", "2.2.5"),
         ];
         assert_eq!(machine.servers, expected);
+    }
+
+    #[test]
+    fn the_kind_of_a_hypervisors_disk_is_unknown() {
+        let mut machine = Machine {
+            is_virtual: Some(false),
+            disk: Some(Disk {
+                file_system: "ext4".to_owned(),
+                source: "/dev/vda".to_owned(),
+                free: 7,
+                rotates: Some(true),
+            }),
+            ..Machine::default()
+        };
+        assert_eq!(machine.rotating_disk(), Some(true));
+        let other = Machine {
+            is_virtual: Some(true),
+            ..machine.clone()
+        };
+        assert_eq!(other.rotating_disk(), None);
+        assert_eq!(
+            machine.differences(&other),
+            [
+                "virtual machine (no and yes)",
+                "rotating disk (yes and unknown)"
+            ]
+        );
+        machine.is_virtual = None;
+        assert_eq!(machine.rotating_disk(), Some(true));
     }
 
     #[test]

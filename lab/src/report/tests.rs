@@ -260,6 +260,18 @@ fn bytes_are_said_to_be_sent_or_stored() {
 }
 
 #[test]
+fn the_kind_of_a_virtual_machines_disk_is_not_shown() {
+    let mut run = run();
+    assert!(render(&run).contains("ext4 on /dev/sda, not rotating, "));
+    run.machine.is_virtual = Some(true);
+    let page = render(&run);
+    let (_, machine) = page.split_once("id=\"machine\"").expect("the machine");
+    let (machine, _) = machine.split_once("id=\"raw\"").expect("the record");
+    assert!(machine.contains("ext4 on /dev/sda, 16 GiB free"));
+    assert!(!machine.contains("rotating"), "{machine}");
+}
+
+#[test]
 fn a_debug_build_is_marked() {
     let mut run = run();
     assert!(!render(&run).contains("Debug build."));

@@ -152,11 +152,13 @@ pub struct Report {
 pub struct Siege {
     /// Name of the server.
     pub name: String,
-    /// Latency of the ordinary client alone.
+    /// Latency of the good responses to the ordinary client alone; in JSON null if there are none.
+    #[serde(serialize_with = "load::serialize_latency")]
     pub quiet: Latency,
-    /// Latency of the ordinary client among the slow clients.
+    /// Latency of the good responses to the ordinary client among the slow clients; in JSON null if there are none.
+    #[serde(serialize_with = "load::serialize_latency")]
     pub under: Latency,
-    /// Number of requests of the ordinary client among the slow clients.
+    /// Number of good responses to the ordinary client among the slow clients.
     pub requests: u64,
     /// Failed requests of the ordinary client, alone and among the slow clients.
     pub errors: u64,
@@ -414,22 +416,85 @@ fn compared(sieges: &[Siege]) -> Vec<Figure> {
     let of = |name: &str| {
         let mut measured = Measured::default();
         let all: Vec<&Siege> = sieges.iter().filter(|siege| siege.name == name).collect();
-        let mut worst = |key, of: &dyn Fn(&Siege) -> f64| {
-            let figures = all.iter().map(|siege| of(siege));
-            if let Some(most) = figures.reduce(f64::max) {
+        let mut worst = |key, of: &dyn Fn(&Siege) -> Option<f64>| {
+            let figures: Option<Vec<f64>> = all.iter().map(|siege| of(siege)).collect();
+            let most = figures.and_then(|figures| figures.into_iter().reduce(f64::max));
+            if let Some(most) = most {
                 measured.put(key, most);
             }
         };
-        worst("p99", &|siege| siege.under.p99_us / 1000.0);
-        worst("longest", &|siege| siege.under.max_us / 1000.0);
-        worst("errors", &|siege| siege.errors as f64);
-        worst("never", &|siege| siege.never() as f64);
-        worst("latest", &|siege| siege.latest());
+        // Without a good response there is no latency. An unknown latency may be the worst one.
+        let latency = |siege: &Siege, us: f64| (!siege.under.is_empty()).then_some(us / 1000.0);
+        worst("p99", &|siege| latency(siege, siege.under.p99_us));
+        worst("longest", &|siege| latency(siege, siege.under.max_us));
+        worst("errors", &|siege| Some(siege.errors as f64));
+        worst("never", &|siege| Some(siege.never() as f64));
+        worst("latest", &|siege| Some(siege.latest()));
         worst("memory", &|siege| {
-            siege.memory.1.saturating_sub(siege.memory.0) as f64 / 1e6
+            Some(siege.memory.1.saturating_sub(siege.memory.0) as f64 / 1e6)
         });
         measured
     };
     let rival = sieges.iter().any(|siege| siege.name == NGINX);
     figures::compare(specs, &of(SLUICE), rival.then(|| of(NGINX)).as_ref())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn siege(name: &str, p99_us: f64) -> Siege {
+        let latency = Latency {
+            p50_us: p99_us / 2.0,
+            p99_us,
+            max_us: p99_us * 2.0,
+            ..Latency::default()
+        };
+        Siege {
+            name: name.to_owned(),
+            quiet: latency,
+            under: latency,
+            requests: 100,
+            errors: 3,
+            memory: (1_000_000, 3_000_000),
+            cpu_seconds: 0.5,
+            kinds: Vec::new(),
+        }
+    }
+
+    fn value(sieges: &[Siege], key: &str) -> Option<f64> {
+        let figures = compared(sieges);
+        let found = figures.iter().find(|figure| figure.spec.key == key);
+        found.expect("a figure").sluice
+    }
+
+    #[test]
+    fn a_latency_without_good_responses_is_not_measured() {
+        let good = [siege(SLUICE, 1000.0), siege(SLUICE, 2000.0)];
+        assert_eq!(value(&good, "p99"), Some(2.0));
+        assert_eq!(value(&good, "longest"), Some(4.0));
+        let refused = [siege(SLUICE, 1000.0), siege(SLUICE, 0.0)];
+        assert_eq!(value(&refused, "p99"), None);
+        assert_eq!(value(&refused, "longest"), None);
+        assert_eq!(value(&refused, "errors"), Some(3.0));
+        let all = compared(&refused);
+        let missed: Vec<_> = figures::missed(&all).map(|one| one.spec.key).collect();
+        assert_eq!(missed, ["p99", "longest", "errors"]);
+        let json = serde_json::to_value(&refused[1]).expect("JSON");
+        assert!(json["quiet"].is_null() && json["under"].is_null(), "{json}");
+        let report = Report {
+            each: 10,
+            seconds: 5.0,
+            rate: 200.0,
+            rival: None,
+            figures: Vec::new(),
+            sieges: refused.into(),
+            configurations: Configurations::default(),
+        };
+        let table = report.render();
+        let rows = table.lines().filter(|line| line.starts_with(SLUICE));
+        let rows: Vec<Vec<&str>> = rows.map(|line| line.split_whitespace().collect()).collect();
+        assert_eq!(rows[1][2..5], ["0.50", "1.00", "2.00"], "{table}");
+        assert_eq!(rows[3][2..5], ["-", "-", "-"], "{table}");
+    }
 }

@@ -3,6 +3,7 @@
 use super::{KindRow, Report, Siege};
 use crate::bench::plain;
 use crate::figures;
+use crate::load::Latency;
 
 impl Report {
     /// Renders the figures and the two tables.
@@ -34,7 +35,10 @@ impl Report {
                 (&siege.under, among, siege.memory.1, &share),
             ];
             for (latency, among, memory, share) in lines {
-                let ms = |us: f64| format!("{:.2}", us / 1000.0);
+                let ms = |us: f64| match latency.is_empty() {
+                    true => "-".to_owned(),
+                    false => format!("{:.2}", us / 1000.0),
+                };
                 rows.push(vec![
                     siege.name.clone(),
                     among.to_owned(),
@@ -125,13 +129,20 @@ impl Siege {
 
     /// Returns a summary in one line.
     pub(super) fn line(&self) -> String {
+        let times = |latency: &Latency| match latency.is_empty() {
+            true => "no good response".to_owned(),
+            false => format!(
+                "p99 {:.2} ms, longest {:.1} ms",
+                latency.p99_us / 1000.0,
+                latency.max_us / 1000.0
+            ),
+        };
         format!(
-            "{}: p99 {:.2} ms, longest {:.1} ms (alone {:.2}, {:.1}); {} never cut, last cut after {:.1} s",
+            "{}: {} (alone: {}), {} failed; {} never cut, last cut after {:.1} s",
             self.name,
-            self.under.p99_us / 1000.0,
-            self.under.max_us / 1000.0,
-            self.quiet.p99_us / 1000.0,
-            self.quiet.max_us / 1000.0,
+            times(&self.under),
+            times(&self.quiet),
+            self.errors,
             self.never(),
             self.latest()
         )

@@ -33,9 +33,9 @@ pub struct Connections {
     pub open_bytes: Option<Spread>,
     /// Growth of the resident memory per connection in bytes, in rounds without failed requests; `None` if there are none.
     pub bytes_each: Option<Spread>,
-    /// Median latency in microseconds; `None` if nothing was measured.
+    /// Median latency in microseconds, in rounds with good responses; `None` if there are none.
     pub p50_us: Option<Spread>,
-    /// 99th percentile of the latency in microseconds; `None` if nothing was measured.
+    /// 99th percentile of the latency in microseconds, in rounds with good responses; `None` if there are none.
     pub p99_us: Option<Spread>,
     /// The measured rounds.
     pub runs: Vec<ConnectionsRun>,
@@ -75,12 +75,17 @@ impl Connections {
             let complete = runs.iter().filter(|run| run.errors.total() == 0);
             Spread::of(complete.map(pick).collect())
         };
+        let latency = |pick: fn(&Latency) -> f64| {
+            let latencies = runs.iter().map(|run| &run.latency);
+            let known = latencies.filter(|latency| !latency.is_empty());
+            Spread::of(known.map(pick).collect())
+        };
         Connections {
             rest_bytes: spread(|run| run.rest_bytes as f64),
             open_bytes: complete(|run| run.open_bytes as f64),
             bytes_each: complete(|run| run.bytes_each),
-            p50_us: spread(|run| run.latency.p50_us),
-            p99_us: spread(|run| run.latency.p99_us),
+            p50_us: latency(|latency| latency.p50_us),
+            p99_us: latency(|latency| latency.p99_us),
             runs,
         }
     }

@@ -171,6 +171,34 @@ fn doubtful_results_are_remarked() {
 }
 
 #[test]
+fn latencies_without_good_responses_are_not_measured() {
+    let mut report = report();
+    for one in &report.servers {
+        // The runs of this test have no latencies.
+        assert_eq!(one.connections.p50_us, None);
+        assert_eq!(one.connections.p99_us, None);
+    }
+    let of = |report: &Report| {
+        let all = comparison::compare(&report.servers);
+        all.iter().filter(|one| one.figure == "p99_us").count()
+    };
+    assert_eq!(of(&report), 0);
+    for one in &mut report.servers {
+        let mut runs = one.connections.runs.clone();
+        runs[1].latency = Latency {
+            p50_us: 100.0,
+            p99_us: 300.0,
+            max_us: 400.0,
+            ..Latency::default()
+        };
+        one.connections = Connections::of(runs);
+        let rounds = one.connections.p99_us.as_ref().map(|p99| &p99.rounds[..]);
+        assert_eq!(rounds, Some(&[300.0][..]));
+    }
+    assert_eq!(of(&report), 2);
+}
+
+#[test]
 fn descriptors_limit_the_connections() {
     let error = check_descriptors(10_000, Some(4096)).expect_err("too few");
     let error = error.to_string();

@@ -18,11 +18,24 @@ use super::sections::{self, peers};
 use super::values::{date, duration, list};
 use crate::spread::noise_rule;
 
-/// First line of the block in README.md.
-pub const BEGIN: &str =
-    "<!-- figures: begin. Written by `cargo xtask figures` from docs/figures.json -->";
+/// Begin of the first line of the block in README.md, whose rest is any text.
+const MARK: &str = "<!-- figures: begin";
+/// First line of the block, as it is written.
+pub const BEGIN: &str = "<!-- figures: begin. Written by `sluice lab figures` -->";
 /// Last line of the block.
 pub const END: &str = "<!-- figures: end -->";
+
+/// Names of the page and of the record.
+const PAGE: &str = "figures.md";
+const RECORD: &str = "figures.json";
+
+/// Experiments with several rounds of which records have only medians, and the figures that this holds for.
+const MEDIANS_ONLY: [(&str, &str); 4] = [
+    ("caching", "throughput of an uncacheable object"),
+    ("purge", "cost of purge rules"),
+    ("placement", "all figures"),
+    ("ramp", "latency at half of the held rate"),
+];
 
 /// Experiments whose summary is in README.md.
 const HEADLINES: [&str; 6] = [
@@ -59,24 +72,44 @@ pub fn publish(run: &Run, folder: &Path, readme: Option<&Path>) -> anyhow::Resul
     let run = trimmed(run);
     let record = format!("{}\n", serde_json::to_string_pretty(&run)?);
     let mut files = vec![
-        (folder.join("figures.json"), record),
-        (folder.join("figures.md"), page(&run)),
+        (folder.join(RECORD), record),
+        (folder.join(PAGE), page(&run)),
     ];
+    let create = || {
+        fs::create_dir_all(folder)
+            .with_context(|| format!("the folder {} can't be created", folder.display()))
+    };
     if let Some(readme) = readme {
         let text = fs::read_to_string(readme);
         let text = text.with_context(|| format!("{} can't be read", readme.display()))?;
-        let text = with_block(&text, &run);
-        files.push((
-            readme.to_owned(),
-            text.with_context(|| readme.display().to_string())?,
-        ));
+        let with_block = |page: Option<&str>| {
+            let text = with_block(&text, &run, page);
+            text.with_context(|| readme.display().to_string())
+        };
+        // Nothing is created if the block can't be written.
+        with_block(None)?;
+        create()?;
+        let page = path_of_page(folder, readme);
+        files.push((readme.to_owned(), with_block(page.as_deref())?));
     }
-    fs::create_dir_all(folder)
-        .with_context(|| format!("the folder {} can't be created", folder.display()))?;
+    create()?;
     for (file, text) in &files {
         fs::write(file, text).with_context(|| format!("{} can't be written", file.display()))?;
     }
     Ok(files.into_iter().map(|(file, _)| file).collect())
+}
+
+/// Returns the path of the page in `folder` as the file `readme` can link it; `None` if the page is neither beside that file
+/// nor in a folder below, or if its path would have to be escaped.
+fn path_of_page(folder: &Path, readme: &Path) -> Option<String> {
+    let (folder, readme) = (
+        fs::canonicalize(folder).ok()?,
+        fs::canonicalize(readme).ok()?,
+    );
+    let below = folder.strip_prefix(readme.parent()?).ok()?;
+    let path = below.join(PAGE).to_str()?.to_owned();
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '/' | '.' | '-' | '_');
+    path.chars().all(is_plain).then_some(path)
 }
 
 /// Returns the record without all that no published figure needs. The values and the rounds of each figure stay.
@@ -111,20 +144,20 @@ fn trim(value: &mut Value) {
 pub fn page(run: &Run) -> String {
     let mut text = format!(
         "# Figures\n\n\
-         <!-- Written by `cargo xtask figures` from figures.json. A test compares this page with that record. -->\n\n\
-         All figures that this project publishes about itself and other servers. They come from one run of the \
-         [lab](lab.md) of {}, which took {}, on {}. The [record](figures.json) has the values of all rounds, and this page \
-         is computed from it.\n\n{}",
+         <!-- Written by `sluice lab figures` from {RECORD}. -->\n\n\
+         Figures of Sluice and other servers, all from one run of `sluice lab all` of {}, which took {}, on {}. This page is \
+         computed from the [record]({RECORD}){}.\n\n{}",
         run.begun()
             .map_or_else(|| "an unknown date".to_owned(), date),
         duration(run.seconds()),
         escape(&machine_line(&run.machine)),
+        recorded(run),
         placeholder(run)
     );
     let _ = write!(
         text,
-        "{}{} CPU time of cache hits, and the time to start with a full disk, are measured by `cargo xtask bench`, which is no \
-         part of this run.\n\n",
+        "{}{} CPU time of cache hits, and the time to start with a full disk, are no part of such a run: `cargo xtask bench`, in \
+         Sluice's repository, measures them.\n\n",
         again(run),
         rounds(run)
     );
@@ -144,6 +177,31 @@ pub fn page(run: &Run) -> String {
         table(&machine_table(run))
     );
     format!("{}\n", text.trim_end())
+}
+
+/// Returns the end of the sentence about the record, which says of which figures it has the values of all rounds.
+fn recorded(run: &Run) -> String {
+    let data = |name: &str| {
+        let step = run.steps.iter().find(|step| step.name == name);
+        step.and_then(|step| step.data.as_ref())
+    };
+    let exceptions = MEDIANS_ONLY.into_iter().filter_map(|(name, figures)| {
+        let has_rounds = |row: &Value| row.get("spread").is_some_and(Value::is_object);
+        let figures = match list(data(name)?, "layouts").any(has_rounds) {
+            // Records of earlier versions have no rounds of the layouts.
+            true => "all figures except the rates of the layouts",
+            false => figures,
+        };
+        Some(format!("{figures} ({})", escape(named(name))))
+    });
+    let exceptions: Vec<String> = exceptions.collect();
+    match exceptions.is_empty() {
+        true => ", which has the values of all rounds".to_owned(),
+        false => format!(
+            ", which has the values of all rounds except for some figures, of which it has medians: {}",
+            exceptions.join("; ")
+        ),
+    }
 }
 
 /// Returns a warning about a run whose figures say little; nothing for a full run of a release build.
@@ -174,15 +232,10 @@ fn again(run: &Run) -> String {
             let _ = write!(run_all, " --only {}", code(&step.name));
         }
     }
-    // The task measures all experiments beside nginx.
-    let task = match is_chosen || run.against.as_deref() != Some("nginx") {
-        true => String::new(),
-        false => format!(" `cargo xtask figures{quick}`, or"),
-    };
     format!(
-        "To make this page again:{task}\n\n\
+        "To make such a page again:\n\n\
          ```\n{run_all} --folder {FOLDER}\n\
-         sluice lab figures {FOLDER}/run.json --folder docs --readme README.md\n```\n\n"
+         sluice lab figures {FOLDER}/run.json\n```\n\n"
     )
 }
 
@@ -278,8 +331,8 @@ fn is_headline(step: &Step) -> bool {
     HEADLINES.contains(&&*step.name)
 }
 
-/// Returns the block with the headline figures.
-pub fn block(run: &Run) -> String {
+/// Returns the block with the headline figures. `page` is the path of the page, if the block can link it.
+pub fn block(run: &Run, page: Option<&str>) -> String {
     let steps = run.steps.iter().filter(|step| is_headline(step));
     let lines: String = steps.map(line).collect();
     let versions = run.machine.servers.iter();
@@ -287,21 +340,26 @@ pub fn block(run: &Run) -> String {
     let nginx: String = nginx
         .map(|(name, version)| format!(", {} {}", escape(name), escape(version)))
         .collect();
+    let all = match page {
+        Some(page) => format!("[all figures]({page}), and how they were measured."),
+        None => format!("all figures, and how they were measured, are in {PAGE}."),
+    };
     format!(
-        "{BEGIN}\n{}{lines}\nMeasured on {} with Sluice {}{nginx}: [all figures](docs/figures.md), and how they were measured.\n{END}",
+        "{BEGIN}\n{}{lines}\nMeasured on {} with Sluice {}{nginx}: {all}\n{END}",
         placeholder(run),
         escape(&machine_line(&run.machine)),
         escape(&run.version),
     )
 }
 
-/// Returns the text of README.md with the block of this record in place of its present one.
+/// Returns the text of README.md with the block of this record in place of its present one. `page` is the path of the page,
+/// if the block can link it.
 ///
 /// Errors: the text has no block, or the run has no experiment of the block.
-pub fn with_block(readme: &str, run: &Run) -> anyhow::Result<String> {
+pub fn with_block(readme: &str, run: &Run, page: Option<&str>) -> anyhow::Result<String> {
     let (before, rest) = readme
-        .split_once(BEGIN)
-        .with_context(|| format!("there is no line {BEGIN}"))?;
+        .split_once(MARK)
+        .with_context(|| format!("there is no line {MARK} … -->"))?;
     let (_, after) = rest
         .split_once(END)
         .with_context(|| format!("there is no line {END}"))?;
@@ -311,5 +369,5 @@ pub fn with_block(readme: &str, run: &Run) -> anyhow::Result<String> {
         "the block would be empty, since the run has no result of {}",
         HEADLINES.join(", ")
     );
-    Ok(format!("{before}{}{after}", block(run)))
+    Ok(format!("{before}{}{after}", block(run, page)))
 }

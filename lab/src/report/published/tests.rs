@@ -8,24 +8,26 @@ use super::super::tests::{changed, run};
 use super::*;
 use crate::spread::Spread;
 
-const RECORD: &str = include_str!("../../../../docs/figures.json");
-const PAGE: &str = include_str!("../../../../docs/figures.md");
+const PUBLISHED_RECORD: &str = include_str!("../../../../docs/figures.json");
+const PUBLISHED_PAGE: &str = include_str!("../../../../docs/figures.md");
 const README: &str = include_str!("../../../../README.md");
 
 fn record() -> Run {
-    serde_json::from_str(RECORD).expect("docs/figures.json is the record of a run")
+    serde_json::from_str(PUBLISHED_RECORD).expect("docs/figures.json is the record of a run")
 }
 
 #[test]
 fn page_and_readme_are_what_the_record_gives() {
     let run = record();
     let advice = "run `cargo xtask figures --run docs/figures.json`";
-    assert!(page(&run) == PAGE, "docs/figures.md is stale: {advice}");
-    let readme = with_block(README, &run).expect("a block");
+    let is_same = page(&run) == PUBLISHED_PAGE;
+    assert!(is_same, "docs/figures.md is stale: {advice}");
+    let readme = with_block(README, &run, Some("docs/figures.md")).expect("a block");
     assert!(readme == README, "README.md is stale: {advice}");
     assert!(trimmed(&run) == run, "docs/figures.json is not trimmed");
     let written = format!("{}\n", serde_json::to_string_pretty(&run).expect("JSON"));
-    assert!(written == RECORD, "docs/figures.json was edited");
+    let is_same = written == PUBLISHED_RECORD;
+    assert!(is_same, "docs/figures.json was edited");
 }
 
 #[test]
@@ -86,7 +88,7 @@ fn the_page_of_the_trimmed_record_is_the_same() {
         .zip(other.lines())
         .find(|(one, other)| one != other);
     assert_eq!(differ, None);
-    assert!(block(&small) == block(&full));
+    assert!(block(&small, None) == block(&full, None));
     let size = |run: &Run| serde_json::to_string(run).expect("JSON").len();
     assert!(size(&small) < size(&full) * 8 / 10);
     for gone in ["windows", "configurations", "p50_us\":310"] {
@@ -155,13 +157,13 @@ fn a_placeholder_says_so_and_a_release_run_does_not() {
     let mut run = run();
     run.quick = true;
     run.profile = "debug".to_owned();
-    for text in [page(&run), block(&run)] {
+    for text in [page(&run), block(&run, None)] {
         assert!(text.contains("> **Placeholder.**"), "{text}");
         assert!(text.contains("debug build") && text.contains("quick one"));
     }
     run.quick = false;
     run.profile = "release".to_owned();
-    for text in [page(&run), block(&run)] {
+    for text in [page(&run), block(&run, None)] {
         assert!(!text.contains("Placeholder"), "{text}");
     }
 }
@@ -175,9 +177,10 @@ fn failed_and_left_out_experiments_and_caveats_are_on_the_page() {
         "nginx at least **9,007/s**",
         "**Fallback:**",
         "| rate of 5 KB files held with a connection for each request, one core | 9,007/s | at least 9,007/s | Apache 9,007/s |",
-        "To make this page again: `cargo xtask figures --quick`, or\n",
+        "| storm while files change: bodies cut | auto 11 | slice at least 11 | not measured |",
+        "| storm of ranges: bytes sent by the origin over distinct blocks | auto 1.00 × | slice 1.16 × (ended early) |",
         "\nsluice lab all --against nginx --quick --folder sluice-figures\n\
-         sluice lab figures sluice-figures/run.json --folder docs --readme README.md\n",
+         sluice lab figures sluice-figures/run.json\n",
         "\nValues are medians of several rounds where",
     ] {
         assert!(page.contains(words), "{words}");
@@ -194,9 +197,52 @@ fn the_command_names_the_chosen_experiments() {
     run.quick = false;
     assert!(!page(&run).contains("--quick"), "{}", page(&run));
     run.left_out.clear();
-    assert!(page(&run).contains("again: `cargo xtask figures`, or\n"));
-    run.against = None;
-    assert!(!page(&run).contains("cargo xtask figures`, or"));
+    let expected = "again:\n\n```\nsluice lab all --against nginx --folder ";
+    assert!(page(&run).contains(expected), "{}", page(&run));
+}
+
+#[test]
+fn the_page_says_of_which_figures_the_record_has_only_medians() {
+    let mut run = run();
+    let text = page(&run);
+    let expected = "computed from the [record](figures.json), which has the values of all rounds except for some figures, of which \
+                    it has medians: throughput of an uncacheable object (Crowds, failing origins, short lifetimes); cost of purge \
+                    rules (Purging by tag); all figures (Caches on slow disks); latency at half of the held rate (Short \
+                    connections at a rising rate).\n";
+    assert!(text.contains(expected), "{text}");
+    run.steps
+        .retain(|step| ["storm", "placement"].contains(&&*step.name));
+    let data = run.steps[1].data.as_mut().expect("data");
+    data["layouts"][0]["spread"] = serde_json::json!({});
+    let expected = "medians: all figures except the rates of the layouts (Caches on slow disks).\n";
+    assert!(page(&run).contains(expected), "{}", page(&run));
+    run.steps.truncate(1);
+    let expected = "computed from the [record](figures.json), which has the values of all rounds.\n";
+    assert!(page(&run).contains(expected), "{}", page(&run));
+}
+
+#[test]
+fn texts_fit_every_project_and_every_folder() {
+    let page = page(&run());
+    for wrong in ["this project", "A test compares", "lab.md", "xtask figures"] {
+        assert!(!page.contains(wrong), "{wrong}");
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    let readme = folder.path().join("here/README.md");
+    fs::create_dir(folder.path().join("here")).expect("a folder");
+    for (place, expected) in [
+        ("here", "[all figures](figures.md), and how"),
+        ("here/a/b", "[all figures](a/b/figures.md), and how"),
+        ("here/a b", "how they were measured, are in figures.md."),
+        ("there", "how they were measured, are in figures.md."),
+    ] {
+        // The rest of the first line may be any text.
+        fs::write(&readme, format!("{MARK}. Put them here -->\n{END}\n")).expect("written");
+        publish(&run(), &folder.path().join(place), Some(&readme)).expect("written");
+        let text = fs::read_to_string(&readme).expect("a file");
+        assert!(text.contains(expected), "{text}");
+        assert!(text.starts_with(&format!("{BEGIN}\n")), "{text}");
+    }
 }
 
 #[test]

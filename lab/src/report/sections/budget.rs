@@ -25,11 +25,12 @@ pub(super) const SECTION: Section = Section {
 
 const MEBIBYTE: f64 = 1_048_576.0;
 
-/// One measurement: seconds, requests and bytes of the origin since the start; bytes per second, and bytes for each
-/// request, since the previous measurement.
+/// One measurement: seconds, requests, requests without the right byte, and bytes of the origin since the start; bytes per
+/// second, and bytes for each request, since the previous measurement.
 struct Mark {
     seconds: f64,
     requests: f64,
+    not_right: f64,
     bytes: f64,
     rate: f64,
     each: f64,
@@ -38,7 +39,8 @@ struct Mark {
 fn marks(data: &Value) -> Vec<Mark> {
     let mut before = (0.0, 0.0, 0.0);
     let read = |mark: &Value| {
-        let requests = number(mark, "right")? + number(mark, "not_right")?;
+        let not_right = number(mark, "not_right")?;
+        let requests = number(mark, "right")? + not_right;
         let bytes = number(mark, "origin_bytes")?;
         let seconds = number(mark, "seconds")?;
         let each = (bytes - before.1) / f64::max(requests - before.0, 1.0);
@@ -47,6 +49,7 @@ fn marks(data: &Value) -> Vec<Mark> {
         Some(Mark {
             seconds,
             requests,
+            not_right,
             bytes,
             rate,
             each,
@@ -61,8 +64,10 @@ fn summary(data: &Value) -> Vec<String> {
             format!("; the budget allows {rate} beyond the requested bytes")
         });
         format!(
-            "After {} requests for one byte each, the origin had sent {} MiB; at the end, it sent {}{allowed}.",
+            "After {} requests for one byte each, of which {} had a wrong response or none, the origin had sent {} MiB; at the \
+             end, it sent {}{allowed}.",
             measured(&digits(mark.requests)),
+            measured(&digits(mark.not_right)),
             measured(&digits(mark.bytes / MEBIBYTE)),
             measured(&kilobytes(mark.rate)),
         )
@@ -86,6 +91,7 @@ fn table(marks: &[Mark]) -> Table {
         &[
             "after",
             "requests",
+            "wrong or no response",
             "origin sent",
             "rate since",
             "for each request since",
@@ -94,6 +100,7 @@ fn table(marks: &[Mark]) -> Table {
     for mark in marks {
         let cells = [
             Cell::measured(digits(mark.requests)),
+            Cell::measured(digits(mark.not_right)),
             Cell::measured(with_unit(Some(mark.bytes / MEBIBYTE), "MiB")),
             Cell::measured(kilobytes(mark.rate)),
             Cell::measured(with_unit(Some(mark.each), "bytes")),
@@ -149,5 +156,19 @@ mod tests {
         assert!(!summary(&data).join(" ").contains("allows"));
         data["client_budget"] = json!(6_000_000);
         assert!(summary(&data).join(" ").contains("allows 10 kB/s"));
+    }
+
+    #[test]
+    fn wrong_and_missing_responses_are_in_sentence_and_table() {
+        let data = json!({ "marks": [
+            { "seconds": 2.0, "right": 60, "not_right": 4, "origin_bytes": 1000 },
+            { "seconds": 4.0, "right": 100, "not_right": 23, "origin_bytes": 2000 }] });
+        let sentence = summary(&data).join(" ");
+        let expected = "After <b class=\"m\">123</b> requests for one byte each, of which <b class=\"m\">23</b> had a wrong response or none, the origin";
+        assert!(sentence.starts_with(expected), "{sentence}");
+        let table = table(&marks(&data));
+        let cells = table.rows().iter().map(|row| row[2].value());
+        assert_eq!(cells.collect::<Vec<_>>(), ["4", "23"]);
+        assert_eq!(table.titles()[2], "wrong or no response");
     }
 }

@@ -51,14 +51,32 @@ fn purge(data: &Value) -> Vec<String> {
     let took = value("purge_ms").map(|ms| {
         let objects = number(data, "objects").map_or_else(|| "all".to_owned(), digits);
         let tagged = number(data, "tagged").map_or_else(|| MISSING.to_owned(), digits);
+        let (before, after) = match (value("purge_kept"), value("purge_lost")) {
+            (Some(0.0), Some(0.0)) => ("was in force after", String::new()),
+            (Some(kept), Some(lost)) => ("was answered after", not_in_force(kept, lost)),
+            _ => (
+                "was answered after",
+                "; whether it was in force then was not measured".to_owned(),
+            ),
+        };
         format!(
-            "A purge by tag of {} among {} objects was in force after {}.",
+            "A purge by tag of {} among {} objects {before} {}{after}.",
             measured(&tagged),
             measured(&objects),
             measured(&time(Some(ms)))
         )
     });
     took.into_iter().collect()
+}
+
+/// Returns the end of the sentence about a purge after which samples were not as they should be: `kept` ones with the tag
+/// were hits, and `lost` ones without the tag were none.
+fn not_in_force(kept: f64, lost: f64) -> String {
+    format!(
+        ", but of the samples that were requested then, {} with the tag still were hits, and {} without it were none",
+        measured(&digits(kept)),
+        measured(&digits(lost))
+    )
 }
 
 /// Formats a number with a noun in singular or plural.
@@ -80,16 +98,38 @@ fn rival_of(data: &Value, key: &str, phrase: fn(&str) -> String) -> String {
 
 /// Returns a sentence with the number of goals that were reached; `None` without goals.
 pub(super) fn goals_met(data: &Value) -> Option<String> {
-    let met = list(data, "figures").filter_map(|figure| figure.get("met")?.as_bool());
-    let (reached, all) = met.fold((0, 0), |(reached, all), met| {
-        (reached + u32::from(met), all + 1)
-    });
-    (all > 0).then(|| {
-        format!(
-            "{} of {all} goals of this experiment were reached.",
-            measured(&reached.to_string())
-        )
+    let share = reached(data, "goal")?;
+    Some(format!("{share} goals of this experiment were reached."))
+}
+
+/// Returns the share of the figures with a goal that reached it, as in `3 of 4`, as HTML, with the number of those that were
+/// not measured; `None` without goals. `goal`: the field with the goal or the wanted value.
+pub(super) fn reached(data: &Value, goal: &str) -> Option<String> {
+    let has_goal = |figure: &&Value| {
+        let has_goal = figure.get(goal).is_some_and(|goal| !goal.is_null());
+        has_goal || met(figure).is_some()
+    };
+    let goals: Vec<Option<bool>> = list(data, "figures").filter(has_goal).map(met).collect();
+    let count = |wanted: Option<bool>| goals.iter().filter(|met| **met == wanted).count();
+    let unknown = match count(None) {
+        0 => String::new(),
+        unknown => format!(" ({} not measured)", measured(&unknown.to_string())),
+    };
+    (!goals.is_empty()).then(|| {
+        let reached = measured(&count(Some(true)).to_string());
+        format!("{reached} of {}{unknown}", goals.len())
     })
+}
+
+/// Returns whether a figure reached its goal; `None` without a goal or a measured value.
+fn met(figure: &Value) -> Option<bool> {
+    let met = figure.get("met").and_then(Value::as_bool);
+    met.filter(|_| !is_no_time(figure, "sluice"))
+}
+
+/// Whether this value of a figure is a time of zero, which earlier records have if there was no good response.
+fn is_no_time(figure: &Value, name: &str) -> bool {
+    text(figure, "unit") == Some("ms") && number(figure, name) == Some(0.0)
 }
 
 /// Renders the table of figures and the notes.
@@ -108,8 +148,8 @@ pub(super) fn table(data: &Value) -> Table {
     let mut table = Table::new("Figures and their goals", &titles);
     for figure in list(data, "figures") {
         let value = |name| match number(figure, name) {
-            Some(value) => Cell::measured(digits(value)),
-            None => Cell::chosen(MISSING),
+            Some(value) if !is_no_time(figure, name) => Cell::measured(digits(value)),
+            _ => Cell::chosen(MISSING),
         };
         let mut cells = vec![
             Cell::text(text(figure, "unit").unwrap_or_default()),
@@ -117,7 +157,7 @@ pub(super) fn table(data: &Value) -> Table {
         ];
         cells.extend(has_rival.then(|| value("rival")));
         cells.push(Cell::chosen(goal(figure)));
-        cells.push(Cell::verdict(figure.get("met").and_then(Value::as_bool)));
+        cells.push(Cell::verdict(met(figure)));
         table.row(text(figure, "what").unwrap_or_default(), cells);
     }
     table
@@ -138,5 +178,77 @@ pub(super) fn notes(data: &Value) -> String {
     match notes.is_empty() {
         true => notes,
         false => format!("<h3>Remarks</h3>\n<ul>\n{notes}</ul>\n"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn goals_without_a_measured_figure_count() {
+        let figure = |goal: Value, met: Option<bool>| json!({ "goal": goal, "met": met });
+        let goal = || json!({ "most": 1.0 });
+        let mut data = json!({ "figures": [
+            figure(goal(), Some(true)), figure(goal(), Some(false)), figure(Value::Null, None)] });
+        let sentence = |data: &Value| goals_met(data).expect("goals");
+        assert_eq!(
+            sentence(&data),
+            "<b class=\"m\">1</b> of 2 goals of this experiment were reached."
+        );
+        data["figures"][1]["met"] = Value::Null;
+        assert_eq!(
+            sentence(&data),
+            "<b class=\"m\">1</b> of 2 (<b class=\"m\">1</b> not measured) goals of this experiment were reached."
+        );
+        assert_eq!(goals_met(&json!({ "figures": [{}] })), None);
+    }
+
+    #[test]
+    fn a_time_of_zero_is_not_measured() {
+        let figure = |unit: &str| json!({ "what": "p99", "unit": unit, "sluice": 0.0, "goal": { "most": 2.0 }, "met": true });
+        let table = table(&json!({ "figures": [figure("ms"), figure("requests")] }));
+        let texts = |row: usize| {
+            let cells = table.rows()[row].iter().map(Cell::value);
+            cells.collect::<Vec<_>>()
+        };
+        assert_eq!(texts(0), ["p99", "ms", MISSING, "≤ 2", ""]);
+        assert_eq!(texts(1), ["p99", "requests", "0", "≤ 2", "yes"]);
+    }
+
+    #[test]
+    fn a_purge_is_in_force_only_if_all_samples_are_as_they_should_be() {
+        let data = |kept: Option<f64>, lost: Option<f64>| {
+            let figure = |key: &str, value: Option<f64>| json!({ "key": key, "sluice": value });
+            json!({ "objects": 1000, "tagged": 100, "figures": [
+                figure("purge_ms", Some(2.0)), figure("purge_kept", kept), figure("purge_lost", lost)] })
+        };
+        let begin = "A purge by tag of <b class=\"m\">100</b> among <b class=\"m\">1,000</b> objects was";
+        let of = |kept, lost| purge(&data(kept, lost)).join(" ");
+        assert_eq!(
+            of(Some(0.0), Some(0.0)),
+            format!("{begin} in force after <b class=\"m\">2 ms</b>.")
+        );
+        let kept = of(Some(3.0), Some(0.0));
+        assert!(
+            kept.starts_with(&format!("{begin} answered after <b class=\"m\">2 ms</b>, but of the samples")),
+            "{kept}"
+        );
+        assert!(
+            kept.contains("<b class=\"m\">3</b> with the tag still were hits, and <b class=\"m\">0</b> without it were none."),
+            "{kept}"
+        );
+        let lost = of(Some(0.0), Some(7.0));
+        assert!(
+            lost.contains("<b class=\"m\">7</b> without it were none"),
+            "{lost}"
+        );
+        for unknown in [of(None, Some(0.0)), of(Some(0.0), None)] {
+            assert!(
+                unknown.ends_with("; whether it was in force then was not measured."),
+                "{unknown}"
+            );
+        }
     }
 }

@@ -6,7 +6,7 @@ use super::super::page::{Cell, Table, escape, measured};
 use super::super::svg::{Bar, Group, Line};
 use super::super::values::{digits, list, milliseconds, number, text, time, with_unit};
 use super::charts::{Dimension, Kind, article, bar, bars, lines};
-use super::{Section, figures, generic, wan};
+use super::{Section, figures, generic, is_sluice, wan};
 use crate::spread::Spread;
 
 pub(super) const SECTION: Section = Section {
@@ -15,7 +15,9 @@ pub(super) const SECTION: Section = Section {
     question: "How much do reused connections to a far server save, and which settings reuse them?",
     method: "A proxy without a cache sends requests over an emulated link to a server far away. Five combinations of \
              settings (A to E) are measured with an idle server, and two (a connection for each request, and reused ones) \
-             with a loaded one. Only E, and the second one of the loaded server, reuse connections.",
+             with a loaded one. Only E, and the second one of the loaded server, reuse connections. A proxy that keeps no \
+             idle connections closes each one after its response. Sluice then says so in its requests (Connection: close), \
+             nginx only in A and with the loaded server.",
     article: "nginx in Europe, a server on the US west coast under heavy load: 370 requests per minute with a connection for \
               each request, 1731 with reused ones, 4.7 times as many; the time to connect fell to 0.",
     summary,
@@ -32,7 +34,7 @@ const REUSED: &str = "loaded, keepalive";
 /// Returns a description of a combination.
 fn words(case: &str) -> &str {
     match case {
-        "A" => "A: requests and server close",
+        "A" => "A: proxy and server close, announced by requests",
         "B" => "B: proxy and server close",
         "C" => "C: the proxy closes",
         "D" => "D: the server closes",
@@ -146,6 +148,16 @@ fn beside_the_article(data: &Value) -> Table {
     table
 }
 
+/// Whether the proxy's requests had `Connection: close`. Earlier records have the setting of the combination, which Sluice
+/// does not have: its requests close whenever it keeps no idle connections.
+fn closes_requests(one: &Value) -> Option<bool> {
+    let flag = |name: &str| one.get(name).and_then(Value::as_bool);
+    match text(one, "proxy").is_some_and(is_sluice) {
+        true => flag("upstream_keepalive").map(|keeps| !keeps),
+        false => flag("close_requests"),
+    }
+}
+
 fn rate_cell(spread: Option<Spread>) -> Cell {
     Cell::measured(spread.map_or_else(|| with_unit(None, ""), |spread| spread.show(digits)))
 }
@@ -202,17 +214,17 @@ fn times(data: &Value) -> Table {
     ];
     let mut table = Table::new("Settings, connections and times", &titles);
     for one in list(data, "measurements") {
-        let word = |path: &str, yes: &str, no: &str| {
-            let flag = one.get(path).and_then(Value::as_bool);
+        let flag = |path: &str| one.get(path).and_then(Value::as_bool);
+        let word = |flag: Option<bool>, yes: &str, no: &str| {
             Cell::text(flag.map_or("", |flag| if flag { yes } else { no }))
         };
         let ms = |path: &str| Cell::measured(time(number(one, path)));
         let count = |path: &str| Cell::measured(with_unit(number(one, path), ""));
         let cells = [
             Cell::text(text(one, "proxy").unwrap_or_default()),
-            word("upstream_keepalive", "yes", "no"),
-            word("close_requests", "closed", "kept"),
-            word("server_keeps", "kept", "closed"),
+            word(flag("upstream_keepalive"), "yes", "no"),
+            word(closes_requests(one), "closed", "kept"),
+            word(flag("server_keeps"), "kept", "closed"),
             count("opened"),
             count("reused"),
             ms("series.connect_ms.p50"),
@@ -261,4 +273,26 @@ fn over_time(data: &Value) -> String {
         show: milliseconds,
     };
     lines("Sluice with a loaded server", all, x, y)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn requests_of_sluice_are_closed_whenever_it_keeps_no_idle_connections() {
+        let one = |proxy: &str, keeps: bool, closes: bool| {
+            json!({ "proxy": proxy, "case": "B", "upstream_keepalive": keeps, "close_requests": closes, "server_keeps": true })
+        };
+        // The second measurement is from an earlier record, which has the setting of the combination.
+        let data = json!({ "measurements": [
+            one("Sluice", false, true), one("Sluice", false, false), one("Sluice", true, false), one("nginx", false, false)] });
+        let table = times(&data);
+        let requests = table.rows().iter().map(|row| row[3].value());
+        assert_eq!(
+            requests.collect::<Vec<_>>(),
+            ["closed", "closed", "kept", "kept"]
+        );
+    }
 }

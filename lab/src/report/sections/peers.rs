@@ -29,22 +29,22 @@ const FIGURES: [Figure; 12] = [
     Figure {
         what: "storm of ranges: bytes sent by the origin over distinct blocks",
         experiment: "storm",
-        values: |data| rows(data, |row| number(row, "over"), storm::times),
+        values: |data| quotients(data, |row| number(row, "over")),
     },
     Figure {
         what: "storm while files change: bytes sent by the origin over bytes that clients received",
         experiment: "storm-changing",
-        values: |data| rows(data, storm::over_received, storm::times),
+        values: |data| quotients(data, storm::over_received),
     },
     Figure {
         what: "storm while files change: bodies cut",
         experiment: "storm-changing",
-        values: |data| rows(data, |row| number(row, "cut"), digits),
+        values: |data| counts(data, "cut"),
     },
     Figure {
         what: "storm while files change: requests failed",
         experiment: "storm-changing",
-        values: |data| rows(data, |row| number(row, "failed"), digits),
+        values: |data| counts(data, "failed"),
     },
     Figure {
         what: "bytes sent to clients while a slow disk fills, over those without a cache",
@@ -72,21 +72,35 @@ const FIGURES: [Figure; 12] = [
         values: |data| static_files::values(data, "connections.bytes_each"),
     },
     Figure {
-        what: "99th percentile of an ordinary client among slow ones",
+        what: "99th percentile of an ordinary client's good responses among slow clients, and its failed requests",
         experiment: "slow-clients",
         values: slow_clients::percentiles,
     },
 ];
 
-/// Returns a value of all rows that have it.
-fn rows(
-    data: &Value,
-    value: fn(&Value) -> Option<f64>,
-    show: fn(f64) -> String,
-) -> Vec<(String, String)> {
-    list(data, "rows")
-        .filter_map(|row| Some((text(row, "name")?.to_owned(), show(value(row)?))))
-        .collect()
+/// Returns a count of a storm for all caches that have it, marked as a lower bound if the time limit ended the storm.
+fn counts(data: &Value, path: &str) -> Vec<(String, String)> {
+    let value = |row: &Value| {
+        let count = digits(number(row, path)?);
+        let name = text(row, "name")?.to_owned();
+        Some((name, format!("{}{count}", storm::bound(row))))
+    };
+    list(data, "rows").filter_map(value).collect()
+}
+
+/// Returns a quotient of two counts of a storm for all caches that have it, with a remark if the time limit ended the
+/// storm. Such a quotient is no bound, since both counts are too small.
+fn quotients(data: &Value, of: fn(&Value) -> Option<f64>) -> Vec<(String, String)> {
+    let value = |row: &Value| {
+        let quotient = storm::times(of(row)?);
+        let name = text(row, "name")?.to_owned();
+        let remark = match storm::is_ended_early(row) {
+            true => " (ended early)",
+            false => "",
+        };
+        Some((name, format!("{quotient}{remark}")))
+    };
+    list(data, "rows").filter_map(value).collect()
 }
 
 /// Returns the table of all figures that a run has.
@@ -131,4 +145,26 @@ fn cells(values: &[(String, String)]) -> [Cell; 3] {
         of(&is_nginx, "nginx"),
         of(&|name| !is_sluice(name) && !is_nginx(name), ""),
     ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn storms_that_ended_early_are_marked() {
+        let row = |name: &str, ended_early: bool| {
+            json!({ "name": name, "over": 1.5, "cut": 7, "ended_early": ended_early })
+        };
+        let data = json!({ "rows": [row("Sluice auto", false), row("nginx slice", true)] });
+        let named = |one: &str, other: &str| {
+            let names = ["Sluice auto", "nginx slice"].map(str::to_owned);
+            let values = [one, other].map(str::to_owned);
+            names.into_iter().zip(values).collect::<Vec<_>>()
+        };
+        assert_eq!(counts(&data, "cut"), named("7", "at least 7"));
+        let over = quotients(&data, |row| number(row, "over"));
+        assert_eq!(over, named("1.50 ×", "1.50 × (ended early)"));
+    }
 }

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::super::page::{Cell, Table, measured};
+use super::super::page::{Cell, Table, escape, measured};
 use super::super::svg::{Bar, Group};
 use super::super::values::{MISSING, digits, list, milliseconds, number, text, time, with_unit};
 use super::charts::{Kind, bar, bars};
@@ -13,35 +13,63 @@ pub(super) const SECTION: Section = Section {
     title: "Thousands of slow clients",
     question: "What does an ordinary client notice of thousands of slow clients, and when does the server cut these?",
     method: "Clients that send heads or bodies byte by byte, or that do not read their responses, stay connected while an \
-             ordinary client requests files of 5 KB at a constant rate. Servers have their default limits.",
+             ordinary client requests files of 5 KB at a constant rate. Latencies are those of its good responses; its \
+             failed requests, also those before the slow clients came, are counted apart. Servers have their default limits.",
     article: "",
     summary,
     body,
     tables: |data| vec![figures::table(data), ordinary(data), cuts(data)],
 };
 
-fn p99(siege: &Value) -> Option<String> {
-    number(siege, "under.p99_us").map(|us| milliseconds(us / 1000.0))
+/// Returns a latency of the ordinary client in milliseconds; `None` if there was no good response.
+fn latency(siege: &Value, path: &str) -> Option<f64> {
+    // Earlier records have zeros if there was no good response. A latency is never zero.
+    let us = number(siege, path).filter(|us| *us > 0.0);
+    us.map(|us| us / 1000.0)
 }
 
-/// Returns the 99th percentiles of the ordinary client with all servers.
+/// Whether the ordinary client was measured among the slow ones.
+fn is_measured(siege: &Value) -> bool {
+    number(siege, "requests").is_some() || number(siege, "under.p99_us").is_some()
+}
+
+/// Returns the 99th percentiles of the ordinary client's good responses with all servers, and the numbers of its failed
+/// requests.
 pub(super) fn percentiles(data: &Value) -> Vec<(String, String)> {
-    let named = |siege| Some((text(siege, "name")?.to_owned(), p99(siege)?));
-    list(data, "sieges").filter_map(named).collect()
+    let named = |siege: &Value| {
+        let errors = number(siege, "errors").map(|errors| format!(" ({} failed)", digits(errors)));
+        let p99 = time(latency(siege, "under.p99_us"));
+        let name = text(siege, "name")?.to_owned();
+        Some((name, format!("{p99}{}", errors.unwrap_or_default())))
+    };
+    let sieges = list(data, "sieges").filter(|siege| is_measured(siege));
+    sieges.filter_map(named).collect()
+}
+
+/// Returns a phrase about the ordinary client with one server; `None` if it was not measured.
+fn phrase(siege: &Value) -> Option<String> {
+    let name = escape(text(siege, "name").filter(|_| is_measured(siege))?);
+    let errors = number(siege, "errors").map(|errors| measured(&digits(errors)));
+    let errors = errors.map(|errors| format!(" ({errors} failed)"));
+    let p99 = match latency(siege, "under.p99_us") {
+        Some(ms) => format!("{} with {name}", measured(&milliseconds(ms))),
+        None => format!("{MISSING} with {name}, which sent no good response"),
+    };
+    Some(p99 + &errors.unwrap_or_default())
 }
 
 fn summary(data: &Value) -> Vec<String> {
-    let ours = |siege: &&Value| text(siege, "name").is_some_and(is_sluice);
-    let sluice = list(data, "sieges").find(ours).and_then(p99);
-    let nginx = list(data, "sieges").find(|siege| text(siege, "name") == Some("nginx"));
+    let of = |is_meant: fn(&str) -> bool| {
+        let mut sieges = list(data, "sieges");
+        sieges.find(|siege| text(siege, "name").is_some_and(is_meant))
+    };
     let clients = number(data, "each").map_or_else(|| MISSING.to_owned(), digits);
-    let sentence = sluice.map(|ms| {
-        let nginx = nginx.and_then(p99);
-        let nginx = nginx.map_or_else(String::new, |ms| format!(", with nginx {}", measured(&ms)));
+    let sentence = of(is_sluice).and_then(phrase).map(|sluice| {
+        let nginx = of(|name| name == "nginx").and_then(phrase);
+        let nginx = nginx.map_or_else(String::new, |nginx| format!(", {nginx}"));
         format!(
-            "Among {} slow clients of each kind, 99 of 100 requests of an ordinary client took at most {} with Sluice{nginx}.",
-            measured(&clients),
-            measured(&ms)
+            "The 99th percentile of an ordinary client's good responses among {} slow clients of each kind was {sluice}{nginx}.",
+            measured(&clients)
         )
     });
     sentence.into_iter().collect()
@@ -60,11 +88,7 @@ fn chart(data: &Value) -> String {
         let name = text(siege, "name").unwrap_or_default();
         let value = |field: &str, what: &str| Bar {
             name: what.to_owned(),
-            ..bar(
-                name,
-                number(siege, field).map(|us| us / 1000.0),
-                milliseconds,
-            )
+            ..bar(name, latency(siege, field), milliseconds)
         };
         Group {
             name: name.to_owned(),
@@ -132,7 +156,7 @@ fn ordinary(data: &Value) -> Table {
         &titles,
     );
     for siege in list(data, "sieges") {
-        let ms = |path: &str| Cell::measured(time(number(siege, path).map(|us| us / 1000.0)));
+        let ms = |path: &str| Cell::measured(time(latency(siege, path)));
         let memory = |path| {
             Cell::measured(with_unit(
                 number(siege, path).map(|bytes| bytes / 1e6),
@@ -150,4 +174,39 @@ fn ordinary(data: &Value) -> Table {
         table.row(text(siege, "name").unwrap_or_default(), cells);
     }
     table
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn failed_requests_stand_beside_the_latency_of_the_good_responses() {
+        let siege = |name: &str, requests: u64, errors: u64, under: Value| {
+            json!({ "name": name, "requests": requests, "errors": errors, "under": under })
+        };
+        let fast = || json!({ "p50_us": 1000.0, "p99_us": 2000.0, "max_us": 3000.0 });
+        let zeros = || json!({ "p50_us": 0.0, "p99_us": 0.0, "max_us": 0.0 });
+        let mut data = json!({ "each": 1000, "sieges": [
+            siege("Sluice", 6000, 9000, fast()), siege("nginx", 0, 15_000, zeros())] });
+        let expected = "slow clients of each kind was <b class=\"m\">2 ms</b> with Sluice (<b class=\"m\">9,000</b> failed), \
+                        not measured with nginx, which sent no good response (<b class=\"m\">15,000</b> failed).";
+        let sentence = summary(&data).join(" ");
+        assert!(sentence.ends_with(expected), "{sentence}");
+        let named = |name: &str, value: &str| (name.to_owned(), value.to_owned());
+        let expected = [
+            named("Sluice", "2 ms (9,000 failed)"),
+            named("nginx", "not measured (15,000 failed)"),
+        ];
+        assert_eq!(percentiles(&data), expected);
+        // Later records have null in place of zeros.
+        data["sieges"][1]["under"] = Value::Null;
+        assert_eq!(percentiles(&data), expected);
+        let table = ordinary(&data);
+        let cells: Vec<&str> = table.rows()[1].iter().map(Cell::value).collect();
+        assert_eq!(cells[1..4], [MISSING; 3]);
+        let nothing = json!({ "sieges": [{ "name": "Sluice" }] });
+        assert!(percentiles(&nothing).is_empty() && summary(&nothing).is_empty());
+    }
 }

@@ -114,8 +114,16 @@ fn summary(data: &Value, measure: &Measure) -> Vec<String> {
 }
 
 /// Whether the time limit ended the storm of this cache, so that its counts are lower bounds.
-fn is_ended_early(row: &Value) -> bool {
+pub(super) fn is_ended_early(row: &Value) -> bool {
     row.get("ended_early").and_then(Value::as_bool) == Some(true)
+}
+
+/// Returns the begin of a count: "at least" if the time limit ended the storm of this cache.
+pub(super) fn bound(row: &Value) -> &'static str {
+    match is_ended_early(row) {
+        true => AT_LEAST,
+        false => "",
+    }
 }
 
 fn table(data: &Value, measure: &Measure) -> Table {
@@ -136,7 +144,7 @@ fn table(data: &Value, measure: &Measure) -> Table {
     let mut table = Table::new("Responses, and the origin's cost", &titles);
     for row in list(data, "rows") {
         let value = |path: &str| number(row, path);
-        let bound = if is_ended_early(row) { AT_LEAST } else { "" };
+        let bound = bound(row);
         let count = |path| Cell::measured(format!("{bound}{}", with_unit(value(path), "")));
         let rate = value("got").zip(value("took"));
         let rate = rate.map(|(bytes, seconds)| bytes / 1e6 / seconds.max(1e-3));

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::super::page::{Cell, Table, measured};
+use super::super::page::{Cell, Table};
 use super::super::values::{digits, list, number, text, with_unit};
 use super::{Section, figures};
 
@@ -31,20 +31,10 @@ fn is_fallback(data: &Value) -> bool {
 }
 
 fn summary(data: &Value) -> Vec<String> {
-    figures::goals_met(data)
-        .map(|_| accurate(data))
-        .into_iter()
-        .chain(is_fallback(data).then(fallback))
-        .collect()
-}
-
-fn accurate(data: &Value) -> String {
-    let met = list(data, "figures").filter_map(|figure| figure.get("met")?.as_bool());
-    let (good, all) = met.fold((0, 0), |(good, all), met| (good + u32::from(met), all + 1));
-    format!(
-        "The emulated link was accurate in {} of {all} properties.",
-        measured(&good.to_string())
-    )
+    let accurate = figures::reached(data, "wanted")
+        .map(|share| format!("The emulated link was accurate in {share} properties."));
+    let fallback = is_fallback(data).then(fallback);
+    accurate.into_iter().chain(fallback).collect()
 }
 
 fn body(data: &Value) -> String {
@@ -77,4 +67,24 @@ fn table(data: &Value) -> Table {
         table.row(text(figure, "what").unwrap_or_default(), cells);
     }
     table
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn properties_that_were_not_measured_count() {
+        let figure = |wanted: Option<f64>, met: Option<bool>| json!({ "wanted": wanted, "met": met });
+        let data = json!({ "figures": [
+            figure(Some(80.0), Some(true)), figure(Some(100.0), None), figure(None, None)] });
+        assert_eq!(
+            summary(&data),
+            [
+                "The emulated link was accurate in <b class=\"m\">1</b> of 2 (<b class=\"m\">1</b> not measured) properties."
+            ]
+        );
+        assert!(summary(&json!({ "figures": [figure(None, None)] })).is_empty());
+    }
 }
