@@ -6,13 +6,16 @@ mod admin_url;
 mod bench;
 mod certs;
 mod check;
+mod completions;
 mod demo;
 mod dns_program;
 mod explain;
 mod generated_requests;
+mod help;
 mod hit_ratio;
 mod inspect;
 mod lab;
+mod man;
 mod nothing;
 mod output;
 mod purge;
@@ -33,13 +36,13 @@ use std::io::{self, Write};
 use std::process::ExitCode;
 
 use clap::error::{ContextKind, ContextValue};
-use clap::{Parser, Subcommand};
+use clap::{ColorChoice, CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use crate::acme::dns::COMMAND as DNS_PROGRAM;
 use crate::config::{Report, without_error_numbers};
 use admin::AdminArgs;
 use nothing::Nothing;
-use output::in_colour;
+use output::{choose_colours, in_colour};
 
 /// Help text about the environment and the exit statuses of all commands. clap itself ends with 2.
 const AFTER_HELP: &str = "Environment:
@@ -61,6 +64,9 @@ Exit status:
 struct Cli {
     #[command(subcommand)]
     command: Command,
+    /// When to colour messages, help and the view of `top`; `auto`: on a terminal, unless NO_COLOR is set
+    #[arg(long, global = true, value_name = "WHEN", value_enum, default_value_t, hide_possible_values = true)]
+    color: ColorChoice,
 }
 
 #[derive(Debug, Subcommand)]
@@ -94,6 +100,10 @@ enum Command {
     Top(top::TopArgs),
     /// Draw which bytes of a URL are stored, being fetched or missing, with recent decisions and their reasons
     Inspect(inspect::InspectArgs),
+    /// Print completions of the command line for a shell
+    Completions(completions::CompletionsArgs),
+    /// Print the manual page of a command, or write those of all commands
+    Man(man::ManArgs),
     /// Run a program that sets DNS records, for the Sluice that has started this command
     #[command(hide = true, name = DNS_PROGRAM)]
     DnsProgram(dns_program::DnsProgramArgs),
@@ -101,7 +111,9 @@ enum Command {
 
 /// Parses the command line, runs the command and returns the exit status of the process.
 pub fn run() -> ExitCode {
-    let done = match parse().command {
+    let cli = parse();
+    choose_colours(cli.color);
+    let done = match cli.command {
         Command::Bench(bench) => bench::run(bench),
         Command::Serve(args) => serve::run(&args),
         Command::Certs(args) => certs::run(&args),
@@ -117,6 +129,8 @@ pub fn run() -> ExitCode {
         #[cfg(feature = "top")]
         Command::Top(args) => top::run(&args),
         Command::Inspect(args) => inspect::run(&args),
+        Command::Completions(args) => completions::run(&args),
+        Command::Man(args) => man::run(&args),
         Command::DnsProgram(args) => dns_program::run(&args),
     };
     match done {
@@ -128,16 +142,38 @@ pub fn run() -> ExitCode {
     }
 }
 
+/// Returns the parser of the command line.
+fn program() -> clap::Command {
+    help::with_groups_and_examples(Cli::command())
+}
+
 /// Parses the command line. An invalid one ends the process, with advice for habits from other
 /// programs.
 fn parse() -> Cli {
-    Cli::try_parse().unwrap_or_else(|mut error| {
+    let mut program = program().color(colours_of_help());
+    let parsed = program.try_get_matches_from_mut(std::env::args_os());
+    let parsed = parsed.and_then(|matches| Cli::from_arg_matches(&matches));
+    let parsed = parsed.map_err(|error| error.format(&mut program));
+    parsed.unwrap_or_else(|mut error| {
         if let Some(tip) = tip(&error) {
             let tip = ContextValue::StyledStrs(vec![tip.into()]);
             error.insert(ContextKind::Suggested, tip);
         }
         error.exit()
     })
+}
+
+/// Finds `--color` in the arguments before they are parsed, for the help and for errors of the parser.
+fn colours_of_help() -> ColorChoice {
+    let words = std::env::args_os();
+    let words: Vec<String> = words.map(|word| word.to_string_lossy().into_owned()).collect();
+    let after = words.windows(2).filter(|pair| pair[0] == "--color");
+    let after = after.map(|pair| pair[1].as_str());
+    let joined = words.iter().filter_map(|word| word.strip_prefix("--color="));
+    after
+        .chain(joined)
+        .find_map(|word| word.parse().ok())
+        .unwrap_or_default()
 }
 
 /// Returns advice on an unknown argument: a file after `serve`, or an option of nginx.

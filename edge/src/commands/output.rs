@@ -3,8 +3,10 @@
 use std::env;
 use std::fmt::Write as _;
 use std::io::{self, IsTerminal, Write};
+use std::sync::OnceLock;
 
 use anyhow::bail;
+use clap::ColorChoice;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::Value;
 use tracing_subscriber::filter::LevelFilter;
@@ -16,16 +18,30 @@ use crate::telemetry::messages::{MessageTarget, Messages};
 use crate::telemetry::{AccessTarget, Notices, event_layer};
 use crate::wiring::Running;
 
+/// The choice of `--color`.
+static CHOICE: OnceLock<ColorChoice> = OnceLock::new();
+
+/// Sets the choice of `--color` for the whole process. Only the first call has an effect.
+pub(super) fn choose_colours(choice: ColorChoice) {
+    let _ = CHOICE.set(choice);
+}
+
 /// Whether messages on standard error are coloured.
 pub(super) fn in_colour() -> bool {
     colours(io::stderr().is_terminal())
 }
 
-/// Whether output is coloured: `terminal` says that it goes to a terminal, and neither NO_COLOR
-/// (no-color.org) nor `TERM=dumb` is set.
+/// Whether output is coloured. Without `--color`, it is if `terminal` says that it goes to a terminal, and neither
+/// NO_COLOR (no-color.org) nor `TERM=dumb` is set.
 pub(super) fn colours(terminal: bool) -> bool {
     let set = |name| env::var_os(name).is_some_and(|value| !value.is_empty());
-    terminal && !set("NO_COLOR") && env::var_os("TERM").is_none_or(|term| term != "dumb")
+    match CHOICE.get() {
+        Some(ColorChoice::Always) => true,
+        Some(ColorChoice::Never) => false,
+        Some(ColorChoice::Auto) | None => {
+            terminal && !set("NO_COLOR") && env::var_os("TERM").is_none_or(|term| term != "dumb")
+        }
+    }
 }
 
 /// Writes to standard output. Unlike `print!`, returns an error if the pipe is closed, instead of

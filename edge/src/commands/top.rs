@@ -25,7 +25,7 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::Context;
-use clap::{Args, ValueEnum};
+use clap::Args;
 use ratatui::crossterm::style::force_color_output;
 
 use super::admin::AdminArgs;
@@ -49,16 +49,6 @@ pub struct TopArgs {
     /// Print one snapshot as JSON. Needs no terminal
     #[arg(long)]
     json: bool,
-    /// When to use colours; `auto` is never with NO_COLOR
-    #[arg(long, value_name = "WHEN", value_enum, default_value_t = Colour::Auto)]
-    color: Colour,
-}
-
-#[derive(Clone, Copy, Debug, ValueEnum)]
-enum Colour {
-    Auto,
-    Always,
-    Never,
 }
 
 pub fn run(args: &TopArgs) -> anyhow::Result<()> {
@@ -68,11 +58,7 @@ pub fn run(args: &TopArgs) -> anyhow::Result<()> {
         return print(args, &mut poll);
     }
     is_usable(io::stdout().is_terminal())?;
-    let in_colour = match args.color {
-        Colour::Auto => colours(true),
-        Colour::Always => true,
-        Colour::Never => false,
-    };
+    let in_colour = colours(true);
     // The library would otherwise drop colours with NO_COLOR.
     force_color_output(in_colour);
     let clock = Clock::system();

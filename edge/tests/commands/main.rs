@@ -2,6 +2,7 @@
 //! none.
 
 mod bench;
+mod command_line;
 mod first_hour;
 mod lab;
 mod lab_all;

@@ -53,7 +53,13 @@ fn a_key_in_the_wrong_place_is_answered_with_its_place() {
 
 #[test]
 fn words_of_other_programs_are_answered_with_the_key() {
-    for word in ["location", "proxy_pass", "server_name", "root"] {
+    let nginx = ["location", "proxy_pass", "server_name", "root", "gzip"];
+    let varnish = ["backend", "grace", "ttl", "probe", "hash_data"];
+    let haproxy = ["frontend", "use_backend", "maxconn", "check"];
+    let caddy = ["reverse_proxy", "redir", "handle_path", "header"];
+    let traefik = ["entryPoints", "routers", "loadBalancer", "stripPrefix"];
+    let words = [&nginx[..], &varnish, &haproxy, &caddy, &traefik].concat();
+    for word in words {
         let said = said(&format!("[[site]]\n{word} = \"a\"\n"));
         assert!(said.contains("help: write "), "{said}");
     }

@@ -1,0 +1,21 @@
+//! `sluice completions`: completions of the command line for a shell.
+
+use clap::Args;
+use clap_complete::Shell;
+
+use super::output::say;
+use super::program;
+
+#[derive(Debug, Args)]
+pub struct CompletionsArgs {
+    /// The shell
+    #[arg(value_enum)]
+    shell: Shell,
+}
+
+/// Prints the completions.
+pub fn run(args: &CompletionsArgs) -> anyhow::Result<()> {
+    let mut script = Vec::new();
+    clap_complete::generate(args.shell, &mut program(), "sluice", &mut script);
+    say(&String::from_utf8(script)?)
+}
