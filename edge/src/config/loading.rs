@@ -87,7 +87,8 @@ pub struct AdminPlace {
 /// The file can't be read, or its admin address is not an address.
 pub fn admin_place(path: &Path) -> Result<Option<AdminPlace>, Report> {
     let (name, text) = read(path)?;
-    let (tree, _) = DeTable::parse_recoverable(&text);
+    let (mut tree, _) = DeTable::parse_recoverable(&text);
+    syntax::expand_here(tree.get_mut());
     let admin = tree.get_ref().get("admin").map(Spanned::get_ref);
     let typed = admin.and_then(|admin| admin.get("address"));
     let address = match typed.map(Spanned::get_ref) {
@@ -145,7 +146,8 @@ pub struct StatePlace {
 /// The file can't be read.
 pub fn state_place(path: &Path) -> Result<StatePlace, Report> {
     let (_, text) = read(path)?;
-    let (tree, _) = DeTable::parse_recoverable(&text);
+    let (mut tree, _) = DeTable::parse_recoverable(&text);
+    syntax::expand_here(tree.get_mut());
     let value = |section: &str| tree.get_ref().get(section).map(Spanned::get_ref);
     let acme = value("tls").and_then(|tls| tls.get("acme"));
     let state = acme.and_then(|acme| acme.get_ref().get("state"));

@@ -457,3 +457,30 @@ fn trust_without_a_configuration_makes_the_root_in_the_default_folder() {
     let root = std::fs::read_to_string(root).expect("the root");
     assert_eq!(text(&output.stdout), root);
 }
+
+#[test]
+fn values_contain_environment_variables() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let text = "[[site]]\nhosts = [\"${SLUICE_TEST_HOST}\"]\n[[site.route]]\nproxy = \"http://${SLUICE_TEST_ORIGIN:-10.0.0.1}:90\"\n";
+    write(folder.path(), text);
+    let check = |host: Option<&str>| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_sluice"));
+        command.current_dir(folder.path()).arg("check");
+        command.env_remove("SLUICE_TEST_HOST");
+        host.map(|host| command.env("SLUICE_TEST_HOST", host));
+        command.output().expect("the program starts")
+    };
+    let output = check(Some("cdn.example.com"));
+    let said = text_of_both(&output);
+    assert!(output.status.success(), "{said}");
+    assert!(said.contains("cdn.example.com") && said.contains("10.0.0.1:90"), "{said}");
+    let output = check(None);
+    let said = text_of_both(&output);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(said.contains("the environment variable SLUICE_TEST_HOST is not set"), "{said}");
+    assert!(said.contains("sluice.toml:2:"), "{said}");
+}
+
+fn text_of_both(output: &Output) -> String {
+    text(&output.stdout) + &text(&output.stderr)
+}

@@ -1,6 +1,7 @@
 //! Reads the text of a configuration file, and reports all of its unknown keys and values of the
 //! wrong type at once, each with its position and advice.
 
+mod environment;
 mod foreign;
 mod renamed;
 mod sections;
@@ -14,6 +15,7 @@ use super::file::File;
 use super::report::{COUNTED_MAX, Problem};
 use super::suggestions::did_you_mean;
 use super::value;
+pub use environment::expand_here;
 pub use foreign::advice as foreign_advice;
 pub use sections::as_written;
 use tree::{Kind, Taken};
@@ -35,7 +37,8 @@ pub fn read(text: &str) -> Result<File, Vec<Problem>> {
     if !errors.is_empty() {
         return Err(syntax_errors(text, &errors));
     }
-    let mut problems = sections::misplaced(tree.get_mut());
+    let mut problems = expand_here(tree.get_mut());
+    problems.append(&mut sections::misplaced(tree.get_mut()));
     // serde stops at the first error. The entry that causes it is therefore removed, and the rest
     // is read again.
     while problems.len() < COUNTED_MAX {
