@@ -3,6 +3,7 @@
 
 mod bench;
 mod command_line;
+mod examples;
 mod first_hour;
 mod lab;
 mod lab_all;
