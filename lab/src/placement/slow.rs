@@ -116,10 +116,13 @@ impl Subject {
         };
         let capacity = options.size * ROOM;
         if let Subject::NginxJoined(profile, _) = self {
+            // btrfs frees the space of deleted files only later, so that all bytes of the experiment need space.
+            let written = options.rate as f64 * options.seconds * options.rounds as f64;
+            let image = capacity + written as u64;
             // The file system's own structures need space beside the image, too.
-            let disk = |_| SlowDisk::uncached(capacity * ROOM, pace);
+            let disk = |_| SlowDisk::uncached(image * ROOM, pace);
             let disks: anyhow::Result<Vec<SlowDisk>> = (0..self.disks()).map(disk).collect();
-            let joined = JoinedDisks::new(disks?, capacity, profile)?;
+            let joined = JoinedDisks::new(disks?, image, profile)?;
             return Ok(vec![Storage::Joined(joined)]);
         }
         let disk = |_| SlowDisk::new(capacity, pace).map(Storage::Slow);
