@@ -17,6 +17,10 @@ const LENGTH: u64 = 5000;
 /// Number of connections: enough for all requests that wait while the server waits for a silent origin.
 const CONNECTIONS: usize = 512;
 
+/// Revalidation in the background, as nginx does it here (`proxy_cache_background_update`), so that no client has to wait
+/// for the origin.
+const BACKGROUND: [(&str, &str); 1] = [("stale_while_revalidate", "\"1d\"")];
+
 /// Divisor of the experiment's duration that gives the duration of the second and the third failure.
 const SHORTER: f64 = 4.0;
 
@@ -117,8 +121,10 @@ impl FailingOrigin {
         let object = Resource::offset(LENGTH).cache_control("max-age=1, stale-if-error=86400");
         origin.serve_rest(object);
         let server = match keys.failure {
-            Failure::Silent => bed.start_impatient(origin.addr(), measured)?,
-            Failure::Refused | Failure::Failing => bed.start(origin.addr(), &[], measured)?,
+            Failure::Silent => bed.start_impatient(origin.addr(), &BACKGROUND, measured)?,
+            Failure::Refused | Failure::Failing => {
+                bed.start(origin.addr(), &BACKGROUND, measured)?
+            }
         };
         for number in 0..OBJECTS {
             fill(server.addr(), &format!("/{number}"))?;

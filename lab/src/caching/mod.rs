@@ -277,11 +277,12 @@ impl TestBed<'_> {
     fn start_impatient(
         &self,
         origin: SocketAddr,
+        settings: &[(&str, &str)],
         measured: &mut Measured,
     ) -> anyhow::Result<Running> {
         let silence = format!("\"{SILENCE_MS}ms\"");
         let upstream = [("connect_timeout", &*silence), ("read_timeout", &silence)];
-        self.start_with(origin, &[], &upstream, measured)
+        self.start_with(origin, settings, &upstream, measured)
     }
 
     fn start_with(
