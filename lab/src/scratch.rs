@@ -109,7 +109,8 @@ pub(crate) fn complain(line: impl Display) {
 /// Name of the environment variable that has the process id of the run of all experiments to which this process belongs.
 pub(crate) const PARENT: &str = "SLUICE_LAB_PARENT";
 
-/// Makes this process get SIGTERM when the process that [`PARENT`] names ends in whatever way, if there is one.
+/// Makes this process get SIGTERM when the process that [`PARENT`] names ends in whatever way, if there is one. Linux sends
+/// the signal when the thread ends that has started this process, so that must be one that lives as long as the process.
 pub fn end_with_parent() {
     let parent = std::env::var(PARENT).ok();
     let Some(parent) = parent.and_then(|pid| pid.parse::<i32>().ok()) else {

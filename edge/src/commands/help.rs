@@ -59,14 +59,8 @@ const EXAMPLES: &[(&str, &[&str])] = &[
         "inspect",
         &["sluice inspect http://cdn.example.com/video.mp4"],
     ),
-    (
-        "status",
-        &["sluice status", "sluice status --json"],
-    ),
-    (
-        "top",
-        &["sluice top", "sluice top --once"],
-    ),
+    ("status", &["sluice status", "sluice status --json"]),
+    ("top", &["sluice top", "sluice top --once"]),
     (
         "completions",
         &[

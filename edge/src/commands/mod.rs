@@ -65,7 +65,14 @@ struct Cli {
     #[command(subcommand)]
     command: Command,
     /// When to colour messages, help and the view of `top`; `auto`: on a terminal, unless NO_COLOR is set
-    #[arg(long, global = true, value_name = "WHEN", value_enum, default_value_t, hide_possible_values = true)]
+    #[arg(
+        long,
+        global = true,
+        value_name = "WHEN",
+        value_enum,
+        default_value_t,
+        hide_possible_values = true
+    )]
     color: ColorChoice,
 }
 
@@ -166,10 +173,14 @@ fn parse() -> Cli {
 /// Finds `--color` in the arguments before they are parsed, for the help and for errors of the parser.
 fn colours_of_help() -> ColorChoice {
     let words = std::env::args_os();
-    let words: Vec<String> = words.map(|word| word.to_string_lossy().into_owned()).collect();
+    let words: Vec<String> = words
+        .map(|word| word.to_string_lossy().into_owned())
+        .collect();
     let after = words.windows(2).filter(|pair| pair[0] == "--color");
     let after = after.map(|pair| pair[1].as_str());
-    let joined = words.iter().filter_map(|word| word.strip_prefix("--color="));
+    let joined = words
+        .iter()
+        .filter_map(|word| word.strip_prefix("--color="));
     after
         .chain(joined)
         .find_map(|word| word.parse().ok())

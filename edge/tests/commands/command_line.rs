@@ -14,13 +14,21 @@ fn printed(arguments: &[&str]) -> String {
 #[test]
 fn the_help_lists_commands_by_group_and_has_examples() {
     let help = printed(&["--help"]);
-    for part in ["\nRun:\n  demo ", "\nOperate:\n  purge ", "\nOptions:\n", "\nEnvironment:\n"] {
+    for part in [
+        "\nRun:\n  demo ",
+        "\nOperate:\n  purge ",
+        "\nOptions:\n",
+        "\nEnvironment:\n",
+    ] {
         assert!(help.contains(part), "{part}: {help}");
     }
     let help = printed(&["purge", "--help"]);
     let example = "\nExamples:\n  sluice purge http://";
     assert!(help.contains(example), "{help}");
-    assert!(help.contains("the purge is in force on all workers"), "{help}");
+    assert!(
+        help.contains("the purge is in force on all workers"),
+        "{help}"
+    );
 }
 
 #[test]
@@ -50,7 +58,10 @@ fn colours_are_a_choice() {
 fn shells_get_completions() {
     for shell in ["bash", "elvish", "fish", "powershell", "zsh"] {
         let script = printed(&["completions", shell]);
-        assert!(script.contains("purge") && script.contains("config"), "{shell}");
+        assert!(
+            script.contains("purge") && script.contains("config"),
+            "{shell}"
+        );
         assert!(!script.contains('\u{1b}'), "{shell}");
     }
     let folder = tempfile::tempdir().expect("a temporary folder");
@@ -68,15 +79,23 @@ fn manual_pages_are_printed_and_written() {
     let page = printed(&["man", "purge"]);
     assert!(page.contains(".TH sluice-purge 1"), "{page}");
     assert!(page.contains("\\-\\-prefix"), "{page}");
-    assert!(page.contains("\nsluice purge http://cdn.example.com/video.mp4\n")
-        || page.contains("\n  sluice purge http://cdn.example.com/video.mp4\n"), "{page}");
+    assert!(
+        page.contains("\nsluice purge http://cdn.example.com/video.mp4\n")
+            || page.contains("\n  sluice purge http://cdn.example.com/video.mp4\n"),
+        "{page}"
+    );
     assert!(printed(&["man"]).contains(".TH sluice 1"));
     assert!(printed(&["man", "lab", "storm"]).contains(".TH sluice-lab-storm 1"));
 
     let folder = tempfile::tempdir().expect("a temporary folder");
     let pages = folder.path().join("a/man1");
     printed(&["man", "--folder", &pages.display().to_string()]);
-    for name in ["sluice.1", "sluice-purge.1", "sluice-lab-storm.1", "sluice-man.1"] {
+    for name in [
+        "sluice.1",
+        "sluice-purge.1",
+        "sluice-lab-storm.1",
+        "sluice-man.1",
+    ] {
         assert!(pages.join(name).is_file(), "{name}");
     }
     assert!(!pages.join("sluice-dns-program.1").exists());
@@ -84,5 +103,8 @@ fn manual_pages_are_printed_and_written() {
     let output = sluice(folder.path(), &["man", "pruge"]);
     assert_eq!(output.status.code(), Some(2));
     let error = text(&output.stderr);
-    assert!(error.contains("there is no command `pruge`") && error.contains("purge"), "{error}");
+    assert!(
+        error.contains("there is no command `pruge`") && error.contains("purge"),
+        "{error}"
+    );
 }

@@ -47,9 +47,19 @@ const EXAMPLES: &[(&str, &[Exchange])] = &[
     (
         "images",
         &[
-            ("/images/a?w=1&utm_x=2", &[], 200, ("cache-status", "stored")),
+            (
+                "/images/a?w=1&utm_x=2",
+                &[],
+                200,
+                ("cache-status", "stored"),
+            ),
             ("/images/a?w=1", &[], 200, ("cache-status", "hit")),
-            ("/images/a?w=1", &[], 200, ("access-control-allow-origin", "*")),
+            (
+                "/images/a?w=1",
+                &[],
+                200,
+                ("access-control-allow-origin", "*"),
+            ),
             ("/other", &[], 404, ("content-length", "")),
         ],
     ),
@@ -184,7 +194,11 @@ fn every_example_is_valid_and_runs() {
         let url = format!("http://{}", origin.addr());
         let mut check = command(folder.path(), &url, &["check", "--strict", &file]);
         let checked = check.output().expect("the program starts");
-        assert!(checked.status.success(), "{name}: {}", text(&checked.stderr));
+        assert!(
+            checked.status.success(),
+            "{name}: {}",
+            text(&checked.stderr)
+        );
 
         let running = Running::start(command(folder.path(), &url, &["serve", "-c", &file]));
         for (path, headers, status, (header, part)) in *exchanges {

@@ -474,11 +474,17 @@ fn values_contain_environment_variables() {
     let output = check(Some("cdn.example.com"));
     let said = text_of_both(&output);
     assert!(output.status.success(), "{said}");
-    assert!(said.contains("cdn.example.com") && said.contains("10.0.0.1:90"), "{said}");
+    assert!(
+        said.contains("cdn.example.com") && said.contains("10.0.0.1:90"),
+        "{said}"
+    );
     let output = check(None);
     let said = text_of_both(&output);
     assert_eq!(output.status.code(), Some(1));
-    assert!(said.contains("the environment variable SLUICE_TEST_HOST is not set"), "{said}");
+    assert!(
+        said.contains("the environment variable SLUICE_TEST_HOST is not set"),
+        "{said}"
+    );
     assert!(said.contains("sluice.toml:2:"), "{said}");
 }
 

@@ -257,7 +257,11 @@ fn p99(bench: &Bench<'_>, policy: &str, servers: &[SocketAddr]) -> anyhow::Resul
         ..LoadPlan::new(one.server.address(), &format!("/offset/{BODY}"))
     };
     let load = roles::run_load(&plan, bench.folder.path())?;
-    anyhow::ensure!(load.errors.total() == 0, "{policy}: errors: {}", load.errors);
+    anyhow::ensure!(
+        load.errors.total() == 0,
+        "{policy}: errors: {}",
+        load.errors
+    );
     Ok(Some(load.latency.p99_us))
 }
 

@@ -148,10 +148,14 @@ impl Launch {
         })
     }
 
-    /// Starts the child from a thread that is already pinned, since a child inherits the cores of that thread. The
-    /// child therefore never runs on another core.
+    /// Starts the child: for a core, from a thread that is already pinned, since a child inherits the cores of that thread.
+    /// The child therefore never runs on another core. Otherwise the child is one of the caller's thread, whose end ends a
+    /// step of `sluice lab all` (see [`scratch::end_with_parent`]).
     fn spawn(&self, mut command: Command) -> anyhow::Result<Child> {
-        run_pinned(self.core, move || Ok(scratch::spawn(&mut command)?))
+        match self.core {
+            None => Ok(scratch::spawn(&mut command)?),
+            core => run_pinned(core, move || Ok(scratch::spawn(&mut command)?)),
+        }
     }
 }
 

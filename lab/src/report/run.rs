@@ -278,9 +278,8 @@ mod tests {
         let mut step = run.steps[0].clone();
         (step.data, step.error) = (Some(json!({})), None);
         let servers = |all: &[(&str, &str)]| {
-            let owned = |(name, version): &(&str, &str)| {
-                ((*name).to_owned(), (*version).to_owned())
-            };
+            let owned =
+                |(name, version): &(&str, &str)| ((*name).to_owned(), (*version).to_owned());
             Some(all.iter().map(owned).collect::<Vec<_>>())
         };
         step.setup.servers = servers(&[("nginx", "1.22.1"), ("Apache", "2.4.1")]);

@@ -130,7 +130,8 @@ impl Row {
         self.seconds += other.seconds;
         self.ended_early |= other.ended_early;
         let room = SAMPLES_MAX.saturating_sub(self.samples.len());
-        self.samples.extend(other.samples.iter().take(room).cloned());
+        self.samples
+            .extend(other.samples.iter().take(room).cloned());
     }
 
     fn cells(&self) -> Vec<String> {

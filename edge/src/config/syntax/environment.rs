@@ -30,7 +30,10 @@ impl fmt::Display for Error {
             Error::NotText(name) => {
                 write!(f, "the environment variable {name} is not a line of text")
             }
-            Error::TooLong => write!(f, "with its variables, this is longer than {EXPANDED_MAX} bytes"),
+            Error::TooLong => write!(
+                f,
+                "with its variables, this is longer than {EXPANDED_MAX} bytes"
+            ),
         }
     }
 }
@@ -87,10 +90,7 @@ fn expand_value(
 }
 
 /// Returns a text with its variables replaced; `None` if it has none. `$${NAME}` stands for a literal `${NAME}`.
-fn expanded(
-    text: &str,
-    get: &dyn Fn(&str) -> Option<OsString>,
-) -> Result<Option<String>, Error> {
+fn expanded(text: &str, get: &dyn Fn(&str) -> Option<OsString>) -> Result<Option<String>, Error> {
     let mut out = String::new();
     let (mut rest, mut has_variables) = (text, false);
     while let Some(at) = rest.find("${") {
@@ -166,7 +166,10 @@ mod tests {
     fn variables_are_replaced() {
         for (text, expected) in [
             ("http://${HOST}:80", Some("http://cdn.example.com:80")),
-            ("${HOST}${EMPTY}${HOST}", Some("cdn.example.comcdn.example.com")),
+            (
+                "${HOST}${EMPTY}${HOST}",
+                Some("cdn.example.comcdn.example.com"),
+            ),
             ("${NONE:-a}${HOST:-b}", Some("acdn.example.com")),
             ("${NONE:-}", Some("")),
             ("$${HOST} ${EMPTY}", Some("${HOST} ")),
@@ -177,7 +180,11 @@ mod tests {
             ("${}", None),
             ("${1A}", None),
         ] {
-            assert_eq!(expanded(text, &get), Ok(expected.map(str::to_owned)), "{text}");
+            assert_eq!(
+                expanded(text, &get),
+                Ok(expected.map(str::to_owned)),
+                "{text}"
+            );
         }
     }
 
@@ -191,7 +198,11 @@ mod tests {
         ] {
             assert_eq!(expanded(text, &get), Err(error), "{text}");
         }
-        assert!(Error::Unset("A".to_owned()).advice().contains("${A:-VALUE}"));
+        assert!(
+            Error::Unset("A".to_owned())
+                .advice()
+                .contains("${A:-VALUE}")
+        );
     }
 
     #[test]
@@ -206,7 +217,10 @@ mod tests {
         assert_eq!(&text[at], "\"${NONE}\"");
         assert_eq!(problem.title, "the environment variable NONE is not set");
         let table = tree.get_ref();
-        assert_eq!(table.get("a").and_then(|a| a.get_ref().as_str()), Some("cdn.example.com"));
+        assert_eq!(
+            table.get("a").and_then(|a| a.get_ref().as_str()),
+            Some("cdn.example.com")
+        );
         // Keys are as they were written.
         assert!(table.contains_key("d"));
     }

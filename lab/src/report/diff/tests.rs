@@ -172,9 +172,7 @@ fn single_rounds_of_static_files_are_compared_by_their_spreads_alone() {
 
 #[test]
 fn rounds_are_compared_by_their_ranges() {
-    let report = |values: [f64; 3]| {
-        json!({ "rows": [{ "name": "Sluice", "rate": 7, "held": rounds(&values) }] })
-    };
+    let report = |values: [f64; 3]| json!({ "rows": [{ "name": "Sluice", "rate": 7, "held": rounds(&values) }] });
     let one = report([10.0, 12.0, 15.0]);
     let near = compare(&one, &report([14.0, 15.0, 16.0])).expect("comparable");
     assert!(is_noise(&near, "Sluice: held"), "{near:?}");

@@ -217,7 +217,8 @@ fn the_page_says_of_which_figures_the_record_has_only_medians() {
     let expected = "medians: all figures except the rates of the layouts (Caches on slow disks).\n";
     assert!(page(&run).contains(expected), "{}", page(&run));
     run.steps.truncate(1);
-    let expected = "computed from the [record](figures.json), which has the values of all rounds.\n";
+    let expected =
+        "computed from the [record](figures.json), which has the values of all rounds.\n";
     assert!(page(&run).contains(expected), "{}", page(&run));
 }
 

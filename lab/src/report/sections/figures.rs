@@ -224,7 +224,8 @@ mod tests {
             json!({ "objects": 1000, "tagged": 100, "figures": [
                 figure("purge_ms", Some(2.0)), figure("purge_kept", kept), figure("purge_lost", lost)] })
         };
-        let begin = "A purge by tag of <b class=\"m\">100</b> among <b class=\"m\">1,000</b> objects was";
+        let begin =
+            "A purge by tag of <b class=\"m\">100</b> among <b class=\"m\">1,000</b> objects was";
         let of = |kept, lost| purge(&data(kept, lost)).join(" ");
         assert_eq!(
             of(Some(0.0), Some(0.0)),
@@ -232,7 +233,9 @@ mod tests {
         );
         let kept = of(Some(3.0), Some(0.0));
         assert!(
-            kept.starts_with(&format!("{begin} answered after <b class=\"m\">2 ms</b>, but of the samples")),
+            kept.starts_with(&format!(
+                "{begin} answered after <b class=\"m\">2 ms</b>, but of the samples"
+            )),
             "{kept}"
         );
         assert!(

@@ -203,10 +203,9 @@ mod tests {
 
     #[test]
     fn the_sentence_about_policies_has_the_worst_case_too() {
-        let row = |places: u64, s3_fifo: f64, lru: f64| {
-            json!({ "exponent": 0.9, "mix": "scans", "places": places, "s3_fifo": s3_fifo, "lru": lru })
-        };
-        let data = json!({ "rows": [row(200, 0.5, 0.4), row(1000, 0.4, 0.46), row(4000, 0.6, 0.62)] });
+        let row = |places: u64, s3_fifo: f64, lru: f64| json!({ "exponent": 0.9, "mix": "scans", "places": places, "s3_fifo": s3_fifo, "lru": lru });
+        let data =
+            json!({ "rows": [row(200, 0.5, 0.4), row(1000, 0.4, 0.46), row(4000, 0.6, 0.62)] });
         let expected = "differed from that of LRU by <b class=\"m\">-6.0</b> (Zipf 0.9 + scans, room for 1,000 objects) to \
                         <b class=\"m\">+10.0</b> (Zipf 0.9 + scans, room for 200 objects) percentage points; it was lower in 2 of \
                         3 simulations.";

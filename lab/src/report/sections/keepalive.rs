@@ -282,9 +282,7 @@ mod tests {
 
     #[test]
     fn requests_of_sluice_are_closed_whenever_it_keeps_no_idle_connections() {
-        let one = |proxy: &str, keeps: bool, closes: bool| {
-            json!({ "proxy": proxy, "case": "B", "upstream_keepalive": keeps, "close_requests": closes, "server_keeps": true })
-        };
+        let one = |proxy: &str, keeps: bool, closes: bool| json!({ "proxy": proxy, "case": "B", "upstream_keepalive": keeps, "close_requests": closes, "server_keeps": true });
         // The second measurement is from an earlier record, which has the setting of the combination.
         let data = json!({ "measurements": [
             one("Sluice", false, true), one("Sluice", false, false), one("Sluice", true, false), one("nginx", false, false)] });

@@ -154,9 +154,7 @@ mod tests {
 
     #[test]
     fn storms_that_ended_early_are_marked() {
-        let row = |name: &str, ended_early: bool| {
-            json!({ "name": name, "over": 1.5, "cut": 7, "ended_early": ended_early })
-        };
+        let row = |name: &str, ended_early: bool| json!({ "name": name, "over": 1.5, "cut": 7, "ended_early": ended_early });
         let data = json!({ "rows": [row("Sluice auto", false), row("nginx slice", true)] });
         let named = |one: &str, other: &str| {
             let names = ["Sluice auto", "nginx slice"].map(str::to_owned);

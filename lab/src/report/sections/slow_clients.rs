@@ -183,9 +183,7 @@ mod tests {
 
     #[test]
     fn failed_requests_stand_beside_the_latency_of_the_good_responses() {
-        let siege = |name: &str, requests: u64, errors: u64, under: Value| {
-            json!({ "name": name, "requests": requests, "errors": errors, "under": under })
-        };
+        let siege = |name: &str, requests: u64, errors: u64, under: Value| json!({ "name": name, "requests": requests, "errors": errors, "under": under });
         let fast = || json!({ "p50_us": 1000.0, "p99_us": 2000.0, "max_us": 3000.0 });
         let zeros = || json!({ "p50_us": 0.0, "p99_us": 0.0, "max_us": 0.0 });
         let mut data = json!({ "each": 1000, "sieges": [

@@ -237,7 +237,10 @@ mod tests {
             "cpu_us": spread(&[20.0, 40.0, 25.0]) });
         assert_eq!(over_received(&rounds), Some(2.0));
         let body = (CHANGING.body)(&json!({ "rows": [rounds] }));
-        assert!(body.contains("(20\u{a0}µs\u{a0}to\u{a0}40\u{a0}µs)"), "{body}");
+        assert!(
+            body.contains("(20\u{a0}µs\u{a0}to\u{a0}40\u{a0}µs)"),
+            "{body}"
+        );
         let nothing = json!({ "sent": 1, "got": 0 });
         assert_eq!(over_received(&nothing), None);
     }

@@ -76,7 +76,8 @@ mod tests {
 
     #[test]
     fn properties_that_were_not_measured_count() {
-        let figure = |wanted: Option<f64>, met: Option<bool>| json!({ "wanted": wanted, "met": met });
+        let figure =
+            |wanted: Option<f64>, met: Option<bool>| json!({ "wanted": wanted, "met": met });
         let data = json!({ "figures": [
             figure(Some(80.0), Some(true)), figure(Some(100.0), None), figure(None, None)] });
         assert_eq!(
