@@ -576,7 +576,8 @@ mod tests {
 
     #[test]
     fn disks_are_joined_only_if_the_kernel_and_the_programs_can() {
-        let lacks: [(fn(&mut Host), &str); 4] = [
+        type Lack = fn(&mut Host);
+        let lacks: [(Lack, &str); 4] = [
             (|host| host.is_root = false, "run it as root"),
             (|host| host.has_strict_limit = false, "Linux 6.2 or later"),
             (|host| host.has_loop = false, "modprobe loop"),
