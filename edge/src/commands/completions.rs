@@ -1,10 +1,9 @@
 //! `sluice completions`: completions of the command line for a shell.
 
-use clap::Args;
+use clap::{Args, Command};
 use clap_complete::Shell;
 
 use super::output::say;
-use super::program;
 
 #[derive(Debug, Args)]
 pub struct CompletionsArgs {
@@ -13,9 +12,9 @@ pub struct CompletionsArgs {
     shell: Shell,
 }
 
-/// Prints the completions.
-pub fn run(args: &CompletionsArgs) -> anyhow::Result<()> {
+/// Prints the completions. `program` is the parser of the command line.
+pub fn run(args: &CompletionsArgs, mut program: Command) -> anyhow::Result<()> {
     let mut script = Vec::new();
-    clap_complete::generate(args.shell, &mut program(), "sluice", &mut script);
+    clap_complete::generate(args.shell, &mut program, "sluice", &mut script);
     say(&String::from_utf8(script)?)
 }

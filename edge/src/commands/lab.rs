@@ -6,12 +6,12 @@ mod common;
 mod keepalive;
 mod output;
 mod static_files;
+mod storm;
 mod values;
 #[cfg(feature = "lab")]
 mod wan_link;
 
 use std::path::PathBuf;
-use std::time::Duration;
 use std::{process, thread};
 
 use anyhow::ensure;
@@ -20,15 +20,14 @@ use sluice_lab::caches::Rival;
 #[cfg(feature = "lab")]
 use sluice_lab::placement;
 use sluice_lab::slow_clients::{self, Kind};
-use sluice_lab::{budget, byte_range, caching, purge, ramp, rivals, scratch, storm};
+use sluice_lab::{budget, byte_range, caching, purge, ramp, rivals, scratch};
 
 use super::hit_ratio::{self, HitRatioArgs};
 use super::signals::{CLEANING_GRACE, INTERRUPTED, at_first_signal};
 use super::what_if::{self, WhatIfArgs};
-use crate::config::show_count;
 use common::Common;
 use output::{print, progress};
-use values::{client_budget, interval, memory, rate, seconds, slice};
+use values::{FILLS, client_budget, memory, rate, seconds, slice};
 
 #[derive(Debug, Args)]
 pub struct LabArgs {
@@ -47,7 +46,7 @@ enum Experiment {
     /// Time ranges of an uncached 10 MiB file of a slow origin, for every fill mode
     ByteRange(ByteRangeArgs),
     /// Request random ranges with many clients while files change, and verify every byte
-    Storm(StormArgs),
+    Storm(storm::StormArgs),
     /// Request single bytes of a 100 GB file: the origin must not send more than the client's budget
     Budget(BudgetArgs),
     /// Measure what crowds, failing origins and short lifetimes cost the origin and the clients
@@ -77,8 +76,6 @@ enum Experiment {
     WhatIf(WhatIfArgs),
 }
 
-const FILLS: [&str; 4] = ["whole", "lock", "slice", "auto"];
-
 #[derive(Debug, Args)]
 struct ByteRangeArgs {
     /// Compare with this rival, which must be installed: nginx, varnish, traffic-server, apache or squid; may be given
@@ -100,48 +97,6 @@ struct ByteRangeArgs {
     /// Size of a slice, 64KiB to 16MiB
     #[arg(long, value_name = "SIZE", default_value = "1MiB", value_parser = slice)]
     slice: u64,
-    #[command(flatten)]
-    common: Common,
-}
-
-#[derive(Debug, Args)]
-struct StormArgs {
-    /// Repeat the storm with this rival: nginx, varnish, traffic-server, apache or squid; may be given several times
-    #[arg(long, value_name = "RIVAL")]
-    against: Vec<Rival>,
-    /// Sluice's fill mode
-    #[arg(long, value_name = "MODE", default_value = "auto", value_parser = FILLS)]
-    fill: String,
-    /// Number of concurrent clients
-    #[arg(long, value_name = "N", default_value_t = 200, value_parser = clap::value_parser!(u16).range(1..=5000))]
-    clients: u16,
-    /// Number of requests of each round
-    #[arg(long, value_name = "N", default_value_t = 20_000, value_parser = clap::value_parser!(u64).range(1..))]
-    requests: u64,
-    /// Rounds, in each of which all caches run through a storm with the same seed
-    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u8).range(1..=100))]
-    rounds: u8,
-    /// Change the version of one file at this interval, all files in turn, as in 20ms
-    #[arg(long, value_name = "TIME", value_parser = interval)]
-    change_every: Option<Duration>,
-    /// Lifetime of responses in seconds [default: 3600; 1 with --change-every]
-    #[arg(long, value_name = "SECONDS")]
-    max_age: Option<u64>,
-    /// Bytes per second that the origin sends on each connection [default: no limit]
-    #[arg(long, value_name = "SIZE", value_parser = rate)]
-    rate: Option<u64>,
-    /// Let one percent of the requests be for whole files of any size, up to 100 MB
-    #[arg(long)]
-    whole_of_any_size: bool,
-    /// Size of a slice, 64KiB to 16MiB
-    #[arg(long, value_name = "SIZE", default_value = "1MiB", value_parser = slice)]
-    slice: u64,
-    /// Size of the cache; all files together have 161 MB
-    #[arg(long, value_name = "SIZE", default_value = "512MiB", value_parser = memory)]
-    memory: u64,
-    /// Seed of the random requests in the first round
-    #[arg(long, value_name = "N", default_value_t = 1)]
-    seed: u64,
     #[command(flatten)]
     common: Common,
 }
@@ -336,7 +291,7 @@ fn run_experiment(args: &LabArgs) -> anyhow::Result<()> {
         Experiment::Diff(args) => all::compare(args),
         Experiment::Figures(args) => all::figures(args),
         Experiment::ByteRange(args) => byte_range(args),
-        Experiment::Storm(args) => storm(args),
+        Experiment::Storm(args) => storm::run(args),
         Experiment::Budget(args) => budget(args),
         Experiment::Caching(args) => caching(args),
         Experiment::Purge(args) => purge(args),
@@ -371,35 +326,6 @@ fn byte_range(args: &ByteRangeArgs) -> anyhow::Result<()> {
     args.common.print(&report, &report.render())?;
     let failed: Vec<&str> = report.failures().map(|row| row.name.as_str()).collect();
     ensure!(failed.is_empty(), "not measured: {}", failed.join(", "));
-    Ok(())
-}
-
-fn storm(args: &StormArgs) -> anyhow::Result<()> {
-    let usual = if args.change_every.is_some() { 1 } else { 3600 };
-    let options = storm::Options {
-        fill: args.fill.clone(),
-        against: args.against.clone(),
-        clients: args.clients.into(),
-        requests: args.requests,
-        rounds: args.rounds.into(),
-        seed: args.seed,
-        change_every: args.change_every,
-        max_age: args.max_age.unwrap_or(usual),
-        rate: args.rate,
-        whole_of_any_size: args.whole_of_any_size,
-        slice: args.slice,
-        memory: args.memory,
-        ..storm::Options::new(args.common.program()?)
-    };
-    let report = storm::run(&options, &progress)?;
-    args.common.print(&report, &report.render())?;
-    let (wrong, failed) = (report.wrong(), report.failed());
-    ensure!(
-        wrong == 0,
-        "{} with wrong bytes",
-        show_count(wrong, "response")
-    );
-    ensure!(failed == 0, "{} failed", show_count(failed, "request"));
     Ok(())
 }
 

@@ -1,6 +1,5 @@
 //! `sluice man`: manual pages.
 
-use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
@@ -9,7 +8,7 @@ use clap_mangen::Man;
 use clap_mangen::roff::{Roff, roman};
 
 use super::output::{misused, say};
-use super::program;
+use crate::sys::disk;
 
 #[derive(Debug, Args)]
 pub struct ManArgs {
@@ -21,14 +20,14 @@ pub struct ManArgs {
     folder: Option<PathBuf>,
 }
 
-/// Prints one page, or writes all pages.
-pub fn run(args: &ManArgs) -> anyhow::Result<()> {
-    let mut program = program().disable_help_subcommand(true);
+/// Prints one page, or writes all pages. `program` is the parser of the command line.
+pub fn run(args: &ManArgs, program: Command) -> anyhow::Result<()> {
+    let mut program = program.disable_help_subcommand(true);
     program.build();
     let Some(folder) = &args.folder else {
         return say(&page(named(&program, &args.command)?)?);
     };
-    fs::create_dir_all(folder).with_context(|| folder.display().to_string())?;
+    disk::make_folder(folder).with_context(|| folder.display().to_string())?;
     write_all(&program, folder)
 }
 
@@ -50,7 +49,7 @@ fn named<'a>(program: &'a Command, names: &[String]) -> anyhow::Result<&'a Comma
 /// Writes the pages of a command and of all its subcommands.
 fn write_all(command: &Command, folder: &Path) -> anyhow::Result<()> {
     let file = folder.join(Man::new(command.clone()).get_filename());
-    fs::write(&file, page(command)?).with_context(|| file.display().to_string())?;
+    disk::write_text(&file, &page(command)?).with_context(|| file.display().to_string())?;
     let mut visible = command.get_subcommands().filter(|one| !one.is_hide_set());
     visible.try_for_each(|one| write_all(one, folder))
 }

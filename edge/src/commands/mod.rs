@@ -136,8 +136,8 @@ pub fn run() -> ExitCode {
         #[cfg(feature = "top")]
         Command::Top(args) => top::run(&args),
         Command::Inspect(args) => inspect::run(&args),
-        Command::Completions(args) => completions::run(&args),
-        Command::Man(args) => man::run(&args),
+        Command::Completions(args) => completions::run(&args, program()),
+        Command::Man(args) => man::run(&args, program()),
         Command::DnsProgram(args) => dns_program::run(&args),
     };
     match done {

@@ -169,7 +169,7 @@ fn variables(folder: &Path, origin: &str) -> Vec<(&'static str, String)> {
         ("VOLUME1", path("b.vol")),
         ("VOLUME2", path("c.vol")),
         ("VOLUME_SIZE", "256MiB".to_owned()),
-        ("MEMORY", "64MiB".to_owned()),
+        ("MEMORY", "256MiB".to_owned()),
         ("STATE", path("state")),
         ("HOST", "localhost".to_owned()),
         ("CERTIFICATE", "internal".to_owned()),

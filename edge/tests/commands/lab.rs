@@ -130,7 +130,7 @@ fn the_lab_measures_the_cost_of_crowds_and_dead_origins() {
     assert!(met.iter().all(|met| **met == true), "{report:#}");
     assert!(figures.iter().all(|figure| figure["rival"].is_null()));
     // One for the crowd and two kinds of failures, one for silent origins, and one for a page that lives for a second.
-    has_configurations(&report, &["Sluice"; 3]);
+    has_configurations(&report, &["Sluice"; 4]);
 }
 
 #[test]

@@ -5,6 +5,9 @@ use std::time::Duration;
 use bytesize::ByteSize;
 use sluice_lab::byte_range;
 
+/// Fill modes of Sluice.
+pub const FILLS: [&str; 4] = ["whole", "lock", "slice", "auto"];
+
 const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
 const TIB: u64 = 1 << 40;

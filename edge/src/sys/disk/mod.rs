@@ -156,6 +156,15 @@ pub fn look_at(path: &Path) -> io::Result<()> {
     File::open(path).map(drop)
 }
 
+/// Creates a folder and those above it, as far as they do not exist.
+///
+/// # Errors
+///
+/// The file system failed.
+pub fn make_folder(path: &Path) -> io::Result<()> {
+    std::fs::create_dir_all(path)
+}
+
 /// Creates an empty file if the path does not exist.
 ///
 /// # Errors
