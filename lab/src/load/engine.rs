@@ -28,6 +28,9 @@ const TICK: Duration = Duration::from_millis(50);
 /// waits at high rates.
 const WAIT_MIN: Duration = Duration::from_micros(50);
 
+/// Time for which events are looked for before the thread sleeps.
+const LOOKING: Duration = Duration::from_micros(5);
+
 /// Maximum number of events that one system call returns.
 const EVENTS: usize = 1024;
 
@@ -156,15 +159,8 @@ impl<'a, C: Connections> Engine<'a, C> {
                 swept = now;
             }
             self.load.state.publish_often(now);
-            let timeout = Timespec::try_from(self.wait_limit(now)?).context("timeout")?;
-            match epoll::wait(
-                &self.load.epoll,
-                spare_capacity(&mut events),
-                Some(&timeout),
-            ) {
-                Ok(_) | Err(Errno::INTR) => {}
-                Err(error) => return Err(error).context("waiting for events"),
-            }
+            let limit = self.wait_limit(now)?;
+            self.wait(&mut events, now, limit)?;
             std::mem::swap(&mut unread, &mut self.load.unread);
             for event in events.drain(..) {
                 let (data, flags) = (event.data, event.flags);
@@ -184,6 +180,25 @@ impl<'a, C: Connections> Engine<'a, C> {
                     .read_on(&mut self.load, number, &mut buffer);
                 self.begin_next(free, freed);
             }
+        }
+    }
+
+    /// Waits for events, up to a limit. In a closed loop, they are looked for before this thread sleeps: a server has to wake
+    /// up a sleeping client with each response, which takes more of the server's core than looking takes of this one.
+    fn wait(
+        &self,
+        events: &mut Vec<epoll::Event>,
+        now: Instant,
+        limit: Duration,
+    ) -> anyhow::Result<()> {
+        let until = now + limit.min(LOOKING);
+        let looks = self.load.state.is_closed_loop();
+        while looks && events.is_empty() && Instant::now() < until {
+            poll(&self.load.epoll, events, Duration::ZERO)?;
+        }
+        match events.is_empty() {
+            true => poll(&self.load.epoll, events, limit),
+            false => Ok(()),
         }
     }
 
@@ -271,6 +286,15 @@ impl<'a, C: Connections> Engine<'a, C> {
             self.timer.arm(next.max(now + WAIT_MIN))?;
         }
         Ok(TICK)
+    }
+}
+
+/// Adds events that come within a limit.
+fn poll(epoll: &OwnedFd, events: &mut Vec<epoll::Event>, limit: Duration) -> anyhow::Result<()> {
+    let limit = Timespec::try_from(limit).context("timeout")?;
+    match epoll::wait(epoll, spare_capacity(events), Some(&limit)) {
+        Ok(_) | Err(Errno::INTR) => Ok(()),
+        Err(error) => Err(error).context("waiting for events"),
     }
 }
 
