@@ -34,7 +34,7 @@ const REUSED: &str = "loaded, keepalive";
 /// Returns a description of a combination.
 fn words(case: &str) -> &str {
     match case {
-        "A" => "A: proxy and server close, announced by requests",
+        "A" => "A: both close, and requests say so",
         "B" => "B: proxy and server close",
         "C" => "C: the proxy closes",
         "D" => "D: the server closes",
@@ -197,8 +197,10 @@ fn show_rate(rate: f64) -> String {
 }
 
 fn times(data: &Value) -> Table {
-    let titles = [
-        "combination",
+    let has_rounds = number(data, "rounds").is_some_and(|rounds| rounds > 1.0);
+    let mut titles = vec!["combination"];
+    titles.extend(has_rounds.then_some("round"));
+    titles.extend([
         "proxy",
         "keepalive in the proxy",
         "requests",
@@ -211,9 +213,15 @@ fn times(data: &Value) -> Table {
         "response, median",
         "request, 95 %",
         "failed",
-    ];
+    ]);
     let mut table = Table::new("Settings, connections and times", &titles);
+    let mut seen = Vec::new();
     for one in list(data, "measurements") {
+        // Each round measures each proxy once in each combination.
+        let combination = (text(one, "proxy"), text(one, "case"));
+        seen.push(combination);
+        let round = seen.iter().filter(|other| **other == combination).count();
+        let round = has_rounds.then(|| Cell::chosen(round.to_string()));
         let flag = |path: &str| one.get(path).and_then(Value::as_bool);
         let word = |flag: Option<bool>, yes: &str, no: &str| {
             Cell::text(flag.map_or("", |flag| if flag { yes } else { no }))
@@ -234,7 +242,10 @@ fn times(data: &Value) -> Table {
             ms("series.request_ms.p95"),
             count("errors"),
         ];
-        table.row(text(one, "case").unwrap_or_default(), cells);
+        table.row(
+            text(one, "case").unwrap_or_default(),
+            round.into_iter().chain(cells),
+        );
     }
     table
 }
@@ -292,5 +303,23 @@ mod tests {
             requests.collect::<Vec<_>>(),
             ["closed", "closed", "kept", "kept"]
         );
+    }
+    #[test]
+    fn rounds_have_numbers_if_there_are_several() {
+        let one = |proxy: &str, case: &str| json!({ "proxy": proxy, "case": case, "opened": 5 });
+        let measurements = [
+            one("Sluice", "A"),
+            one("nginx", "A"),
+            one("Sluice", "E"),
+            one("Sluice", "A"),
+            one("nginx", "A"),
+        ];
+        let table = |rounds: u64| times(&json!({ "rounds": rounds, "measurements": measurements }));
+        let second = |table: &Table| -> Vec<String> {
+            let rows = table.rows().iter();
+            rows.map(|row| row[1].value().to_owned()).collect()
+        };
+        assert_eq!(second(&table(2)), ["1", "1", "1", "2", "2"]);
+        assert_eq!(second(&table(1))[..2], ["Sluice", "nginx"]);
     }
 }

@@ -128,6 +128,8 @@ fn class(server: &str, field: &str) -> &'static str {
         ("a", _) => "a dashed",
         ("b", "p50_us") => "b",
         ("b", _) => "b dashed",
+        ("e", "p50_us") => "e",
+        ("e", _) => "e dashed",
         (_, "p50_us") => "c",
         _ => "c dashed",
     }
