@@ -1,7 +1,7 @@
 //! Tests of `sluice lab all` and `sluice lab diff`: the plan, resuming, failures, interruption and the comparison of runs.
 
 use std::path::Path;
-use std::process::{Command, Output, Stdio};
+use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process, test_kill_process};
@@ -279,19 +279,12 @@ fn the_experiment_of_a_killed_run_ends_and_removes_its_folders() {
         run
     };
     let mut running = run().arg("budget").spawn().expect("the program starts");
-    let deadline = Instant::now() + SOON;
-    let tree = loop {
-        let tree = descendants(running.id());
-        if tree.iter().any(|id| listens(*id)) {
-            break tree;
-        }
-        assert!(Instant::now() < deadline, "no server listens");
-        std::thread::sleep(Duration::from_millis(50));
-    };
+    let tree = descendants_that_listen(&running);
     running.kill().expect("alive");
     running.wait().expect("an end");
     wait_for_end_of(&tree);
     let count = |folder: &Path| std::fs::read_dir(folder).expect("a folder").count();
+    let deadline = Instant::now() + SOON;
     while count(&temporary) > 0 {
         assert!(Instant::now() < deadline, "folders are left");
         std::thread::sleep(Duration::from_millis(50));
@@ -318,15 +311,7 @@ fn the_servers_of_a_killed_experiment_end_with_it() {
         .stderr(Stdio::null())
         .spawn()
         .expect("the program starts");
-    let deadline = Instant::now() + SOON;
-    let tree = loop {
-        let tree = descendants(running.id());
-        if tree.iter().any(|id| listens(*id)) {
-            break tree;
-        }
-        assert!(Instant::now() < deadline, "no server listens");
-        std::thread::sleep(Duration::from_millis(50));
-    };
+    let tree = descendants_that_listen(&running);
     // The first descendant is the experiment. The kernel ends it in the same way if memory is short.
     let experiment = Pid::from_raw(tree[0].cast_signed()).expect("a process id");
     kill_process(experiment, Signal::KILL).expect("alive");
@@ -336,6 +321,19 @@ fn the_servers_of_a_killed_experiment_end_with_it() {
     let error = steps[0]["error"].as_str().expect("a message");
     assert!(error.contains("signal: 9"), "{error}");
     assert!(steps[1]["error"].is_null(), "{steps:#}");
+}
+
+/// Waits until a descendant of a process listens. Returns all descendants.
+fn descendants_that_listen(running: &Child) -> Vec<u32> {
+    let deadline = Instant::now() + SOON;
+    loop {
+        let tree = descendants(running.id());
+        if tree.iter().any(|id| listens(*id)) {
+            return tree;
+        }
+        assert!(Instant::now() < deadline, "no server listens");
+        std::thread::sleep(Duration::from_millis(50));
+    }
 }
 
 /// Waits until these processes have ended.
@@ -365,15 +363,7 @@ fn an_interrupted_experiment_leaves_neither_servers_nor_folders() {
             .stderr(Stdio::piped())
             .spawn()
             .expect("the program starts");
-        let deadline = Instant::now() + SOON;
-        let servers = loop {
-            let tree = descendants(running.id());
-            if tree.iter().any(|id| listens(*id)) {
-                break tree;
-            }
-            assert!(Instant::now() < deadline, "no server listens");
-            std::thread::sleep(Duration::from_millis(50));
-        };
+        let servers = descendants_that_listen(&running);
         let left = || std::fs::read_dir(&temporary).expect("a folder").count();
         assert!(left() > 0);
         // As with a terminal that is closed: nobody reads the progress any more, and the signal comes twice.

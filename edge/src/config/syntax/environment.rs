@@ -7,10 +7,13 @@ use std::fmt;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use crate::config::report::Problem;
+use crate::config::report::{COUNTED_MAX, Problem};
 
 /// Longest value with variables, in bytes.
 const EXPANDED_MAX: usize = 64 << 10;
+
+/// Most bytes of all values with variables together.
+const TOGETHER_MAX: usize = 4 << 20;
 
 /// A variable that can't be used.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -21,6 +24,8 @@ enum Error {
     NotText(String),
     /// The value with its variables is longer than `EXPANDED_MAX`.
     TooLong,
+    /// All values with variables together are longer than `TOGETHER_MAX`.
+    TooLongTogether,
 }
 
 impl fmt::Display for Error {
@@ -30,6 +35,10 @@ impl fmt::Display for Error {
             Error::NotText(name) => {
                 write!(f, "the environment variable {name} is not a line of text")
             }
+            Error::TooLongTogether => write!(
+                f,
+                "all values with variables together are longer than {TOGETHER_MAX} bytes"
+            ),
             Error::TooLong => write!(
                 f,
                 "with its variables, this is longer than {EXPANDED_MAX} bytes"
@@ -47,7 +56,9 @@ impl Error {
             Error::NotText(_) => {
                 "a value has UTF-8 without line breaks and other control characters".to_owned()
             }
-            Error::TooLong => "name a file in place of a variable".to_owned(),
+            Error::TooLong | Error::TooLongTogether => {
+                "name a file in place of a variable".to_owned()
+            }
         }
     }
 }
@@ -59,33 +70,53 @@ pub fn expand_here(table: &mut DeTable<'_>) -> Vec<Problem> {
 
 /// Replaces the variables in all texts of a document. `get` returns the value of a variable.
 fn expand(table: &mut DeTable<'_>, get: &dyn Fn(&str) -> Option<OsString>) -> Vec<Problem> {
-    let mut problems = Vec::new();
-    for (_, value) in table.iter_mut() {
-        expand_value(value, get, &mut problems);
-    }
-    problems
+    let mut expansion = Expansion {
+        get,
+        left: TOGETHER_MAX,
+        problems: Vec::new(),
+    };
+    expansion.table(table);
+    expansion.problems
 }
 
-fn expand_value(
-    value: &mut Spanned<DeValue<'_>>,
-    get: &dyn Fn(&str) -> Option<OsString>,
-    problems: &mut Vec<Problem>,
-) {
-    let at = value.span();
-    match value.get_mut() {
-        DeValue::String(text) => match expanded(text, get) {
-            Ok(None) => {}
-            Ok(Some(new)) => *text = Cow::Owned(new),
-            Err(error) => {
-                let problem = Problem::error(error.to_string()).help(error.advice());
-                problems.push(problem.at(at));
-            }
-        },
-        DeValue::Array(list) => list
-            .iter_mut()
-            .for_each(|entry| expand_value(entry, get, problems)),
-        DeValue::Table(table) => problems.append(&mut expand(table, get)),
-        _ => {}
+/// The replacement of the variables of one document.
+struct Expansion<'a> {
+    get: &'a dyn Fn(&str) -> Option<OsString>,
+    /// Bytes that further values may have.
+    left: usize,
+    problems: Vec<Problem>,
+}
+
+impl Expansion<'_> {
+    fn table(&mut self, table: &mut DeTable<'_>) {
+        for (_, value) in table.iter_mut() {
+            self.value(value);
+        }
+    }
+
+    fn value(&mut self, value: &mut Spanned<DeValue<'_>>) {
+        let at = value.span();
+        match value.get_mut() {
+            DeValue::String(text) => match self.text(text) {
+                Ok(None) => {}
+                Ok(Some(new)) => *text = Cow::Owned(new),
+                Err(error) if self.problems.len() < COUNTED_MAX => {
+                    let problem = Problem::error(error.to_string()).help(error.advice());
+                    self.problems.push(problem.at(at));
+                }
+                Err(_) => {}
+            },
+            DeValue::Array(list) => list.iter_mut().for_each(|entry| self.value(entry)),
+            DeValue::Table(table) => self.table(table),
+            _ => {}
+        }
+    }
+
+    fn text(&mut self, text: &str) -> Result<Option<String>, Error> {
+        let new = expanded(text, self.get)?;
+        let bytes = new.as_ref().map_or(0, String::len);
+        self.left = self.left.checked_sub(bytes).ok_or(Error::TooLongTogether)?;
+        Ok(new)
     }
 }
 
@@ -112,6 +143,9 @@ fn expanded(text: &str, get: &dyn Fn(&str) -> Option<OsString>) -> Result<Option
             (Some(value), _) => out.push_str(&line(name, value)?),
             (None, Some(default)) => out.push_str(default),
             (None, None) => return Err(Error::Unset(name.to_owned())),
+        }
+        if out.len() > EXPANDED_MAX {
+            return Err(Error::TooLong);
         }
         rest = after;
     }
@@ -223,6 +257,17 @@ mod tests {
         );
         // Keys are as they were written.
         assert!(table.contains_key("d"));
+    }
+
+    #[test]
+    fn all_values_together_have_a_limit() {
+        let long = |name: &str| (name == "A").then(|| "x".repeat(EXPANDED_MAX).into());
+        let most = TOGETHER_MAX / EXPANDED_MAX;
+        for (count, problems) in [(most, 0), (most + 2, 2)] {
+            let text = format!("a = [{}]", "\"${A}\", ".repeat(count));
+            let mut tree = DeTable::parse(&text).expect("TOML");
+            assert_eq!(expand(tree.get_mut(), &long).len(), problems);
+        }
     }
 
     proptest! {
